@@ -68,11 +68,19 @@ func findPrograms(o order.Order) error {
 		order.GVisor: {gvisor.RoleLauncher, gvisor.RoleSuspend},
 	}
 	for _, name := range order.Handed() {
-		f, err := order.Inherit(o.Programs, name)
+		f, err := o.Inherit(name)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(role.In(f, roles[name]...), f.Close()); err != nil {
+		check := func(f *os.File) error {
+			err := o.Programs[name].Check(f)
+			if errors.Is(err, order.ErrUnfit) {
+				err = sandbox.Errorf(sandbox.Unavailable, "%s is not the program that this carboy unpacked", f.Name()).
+					WithHint("carboy daemon stop: the next command unpacks it anew")
+			}
+			return err
+		}
+		if err := errors.Join(role.In(f, check, roles[name]...), f.Close()); err != nil {
 			return err
 		}
 	}

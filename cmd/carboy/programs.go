@@ -35,10 +35,10 @@ func built() error {
 // newOrder is what every program is told; those that it is handed are its descriptors from
 // first on.
 func newOrder(set *program.Set, first int) (o order.Order, handed []*os.File) {
-	o = order.Order{Version: version, Programs: map[string]int{}}
+	o = order.Order{Version: version, Programs: map[string]order.Program{}}
 	o.Exe, _ = os.Executable() // only a hint names it
 	for i, name := range order.Handed() {
-		o.Programs[name] = first + i
+		o.Programs[name] = set.Handed(name, first+i)
 		handed = append(handed, set.File(name))
 	}
 	return o, handed
@@ -88,7 +88,7 @@ func serve(ctx context.Context, s cli.ServeOptions) error {
 	}
 	o, handed := newOrder(set, 0)
 	for i, name := range order.Handed() { // in its own process, they keep their numbers
-		o.Programs[name] = int(handed[i].Fd())
+		o.Programs[name] = set.Handed(name, int(handed[i].Fd()))
 	}
 	o.Serve = s
 	env, err := o.Environ()

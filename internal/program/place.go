@@ -3,14 +3,12 @@ package program
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -34,24 +33,28 @@ const (
 	lockStep     = 10 * time.Millisecond
 )
 
-// errUnfit is of a file that is not the program which its name says.
-var errUnfit = errors.New("not that program")
-
 // place is a directory of programs.
 type place struct{ dir string }
 
 func at(state string) place { return place{filepath.Join(state, Dir)} }
 
-// find opens a program that was unpacked before, once all of it was read.
-func (d place) find(p packed) (*os.File, error) { return d.open(p, p.fileName()) }
+// find opens a program that was unpacked before. Of the daemon's all is read. The daemon
+// reads what it is handed itself, before it executes it first.
+func (d place) find(p packed) (*os.File, error) {
+	return d.open(p, p.fileName(), !slices.Contains(order.Handed(), p.name))
+}
 
-// open opens the file name, which must be p, wholly.
-func (d place) open(p packed, name string) (*os.File, error) {
+// open opens the file name, which must be p; wholly.
+func (d place) open(p packed, name string, wholly bool) (*os.File, error) {
 	f, err := home.OpenTrusted(filepath.Join(d.dir, name))
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(d.fit(0), readOnly(f), p.check(f)); err != nil {
+	err = errors.Join(d.fit(0), p.looksFit(f))
+	if wholly && err == nil {
+		err = order.Check(f, p.digest, p.size)
+	}
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -73,27 +76,15 @@ func (d place) fit(bytes int64) error {
 	return nil
 }
 
-// readOnly refuses a file that its owner may write to, or that others may not execute.
-func readOnly(f *os.File) error {
+// looksFit refuses a file that its owner may write to, that others may not execute, or of
+// another size.
+func (p packed) looksFit(f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if fi.Mode().Perm() != mode {
-		return fmt.Errorf("%s: %w: its mode is %v", f.Name(), errUnfit, fi.Mode())
-	}
-	return nil
-}
-
-// check reads all of f, which must be p.
-func (p packed) check(f *os.File) error {
-	sum := sha256.New()
-	n, err := io.CopyBuffer(sum, whole(f, p.size), make([]byte, 1<<18))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", f.Name(), err)
-	}
-	if n != p.size || hex.EncodeToString(sum.Sum(nil)) != p.digest {
-		return fmt.Errorf("%s: %w", f.Name(), errUnfit)
+	if fi.Mode().Perm() != mode || fi.Size() != p.size {
+		return fmt.Errorf("%s: %w: its mode is %v, and its size %d", f.Name(), order.ErrUnfit, fi.Mode(), fi.Size())
 	}
 	return nil
 }
@@ -142,7 +133,7 @@ func (d place) unpack(p packed) (_ *os.File, err error) {
 	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", p.name, err)
 	}
-	f, err := d.open(p, name)
+	f, err := d.open(p, name, true)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +223,7 @@ func identify(stat func(string) (fs.FileInfo, error), path string) (file, error)
 	}
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
-		return file{}, errUnfit
+		return file{}, order.ErrUnfit
 	}
 	return file{uint64(st.Dev), st.Ino}, nil
 }

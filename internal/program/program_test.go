@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
 )
 
 const (
@@ -115,12 +116,13 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-func newHome(t *testing.T) home.Dirs {
-	t.Helper()
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+func newHome(tb testing.TB) home.Dirs {
+	tb.Helper()
+	base, err := filepath.EvalSymlinks(tb.TempDir())
 	d := home.Dirs{State: base + "/state", Run: base + "/run", Cache: base + "/cache"}
-	must(t, d.Create())
+	if err := errors.Join(err, d.Create()); err != nil {
+		tb.Fatal(err)
+	}
 	return d
 }
 
@@ -240,6 +242,30 @@ func TestUntrue(t *testing.T) {
 	d := newHome(t)
 	if got := says(t, opened(t, d, other), other.name); got != "an enemy" {
 		t.Errorf("the other says %q", got)
+	}
+}
+
+// TestHanded: what the daemon is handed is opened without reading it, where it looks fit, and
+// is found out by who executes it.
+func TestHanded(t *testing.T) {
+	d, p := newHome(t), saying(order.GVisor, "i am one")
+	opened(t, d, p)
+	path := filepath.Join(at(d.State).dir, p.fileName())
+	must(t, os.Chmod(path, 0o755), os.WriteFile(path, append(slices.Clone(self()), "an enemy"...), 0), os.Chmod(path, 0o555))
+	s := opened(t, d, p)
+	if got := says(t, s, p.name); got != "an enemy" {
+		t.Errorf("it says %q: it was read", got)
+	}
+	if err := s.Handed(p.name, 9).Check(s.File(p.name)); !errors.Is(err, order.ErrUnfit) {
+		t.Errorf("it passes: %v", err)
+	}
+	s = opened(t, d, p)
+	if err := s.Handed(p.name, 9).Check(s.File(p.name)); err != nil || says(t, s, p.name) != "i am one" {
+		t.Errorf("then it is not unpacked anew: %v", err)
+	}
+	must(t, os.Truncate(path, 1000))
+	if got := says(t, opened(t, d, p), p.name); got != "i am one" {
+		t.Errorf("where it does not look fit, it says %q", got)
 	}
 }
 
@@ -409,7 +435,7 @@ func TestBorrow(t *testing.T) {
 func TestLies(t *testing.T) {
 	d, p := newHome(t), saying("carboy-a", "i am one")
 	p.digest = strings.Repeat("0", 64)
-	if s, err := open(t.Context(), d, []packed{p}); !errors.Is(err, errUnfit) {
+	if s, err := open(t.Context(), d, []packed{p}); !errors.Is(err, order.ErrUnfit) {
 		t.Errorf("%v, %v", s, err)
 	}
 	if got := names(t, d); !slices.Equal(got, []string{lockName}) {

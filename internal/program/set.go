@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -19,7 +21,8 @@ const Dir = "programs"
 
 // Set is the programs of this binary, open to be executed.
 type Set struct {
-	files map[string]*os.File
+	files  map[string]*os.File
+	packed map[string]packed
 	// Note is a line for the user where the programs are in memory, or "".
 	Note string
 }
@@ -34,7 +37,7 @@ func (s *Set) Path(name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("keep %s open: %w", name, err)
 	}
-	f := os.NewFile(uintptr(fd), name)
+	f := os.NewFile(uintptr(fd), s.files[name].Name())
 	if before := s.files[name]; before != nil {
 		_ = before.Close() // it is open by the other number
 	}
@@ -44,6 +47,16 @@ func (s *Set) Path(name string) (string, error) {
 
 // File is a program, open to be read and executed alone, and closed on exec.
 func (s *Set) File(name string) *os.File { return s.files[name] }
+
+// Handed is what another process is told of a program that it has by the descriptor fd.
+func (s *Set) Handed(name string, fd int) order.Program {
+	p := s.packed[name]
+	h := order.Program{FD: fd, Digest: p.digest, Size: p.size}
+	if path := s.files[name].Name(); filepath.IsAbs(path) && !strings.HasPrefix(path, "/proc/") {
+		h.Path = path
+	}
+	return h
+}
 
 // Close closes the programs. What executes one keeps it.
 func (s *Set) Close() error {
@@ -123,8 +136,9 @@ func gather(all []packed, open func(packed) (*os.File, error)) (*Set, error) {
 		wg.Go(func() { files[i], errs[i] = open(p) })
 	}
 	wg.Wait()
-	s := &Set{files: map[string]*os.File{}}
+	s := &Set{files: map[string]*os.File{}, packed: map[string]packed{}}
 	for i, p := range all {
+		s.packed[p.name] = p
 		if files[i] != nil {
 			s.files[p.name] = files[i]
 		}
@@ -156,7 +170,7 @@ func inMemory(p packed) (*os.File, error) {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
 	}
 	if err == nil {
-		err = p.check(f)
+		err = order.Check(f, p.digest, p.size)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("unpack %s into memory: %w", p.name, err), f.Close())
@@ -165,6 +179,3 @@ func inMemory(p packed) (*os.File, error) {
 	r, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	return r, errors.Join(err, f.Close())
 }
-
-// whole reads a file from its beginning, wherever its offset is.
-func whole(f *os.File, size int64) io.Reader { return io.NewSectionReader(f, 0, size+1) }

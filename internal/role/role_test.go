@@ -165,7 +165,8 @@ func TestIn(t *testing.T) {
 	must(t, os.WriteFile(path, raw, 0o755))
 	other, err := os.Open(path)
 	must(t, err)
-	must(t, errors.Join(role.In(other, roleAbout), other.Close(), os.Remove(path)))
+	fit := func(*os.File) error { return nil }
+	must(t, errors.Join(role.In(other, fit, roleAbout), other.Close(), os.Remove(path)))
 	t.Cleanup(role.Forget)
 	own := func(name string, files ...*os.File) (a about) {
 		t.Helper()
@@ -198,6 +199,34 @@ func TestIn(t *testing.T) {
 	}
 	if a := own(roleOther); a.Program == path+" (deleted)" {
 		t.Error("a role of this program is executed by the other")
+	}
+}
+
+// TestInUnfit: a program that is not what it is to be is not executed, and is looked at
+// once.
+func TestInUnfit(t *testing.T) {
+	other, err := os.Open("/proc/self/exe")
+	must(t, err)
+	defer other.Close()
+	looks, unfit := 0, errors.New("another program")
+	must(t, role.In(other, func(f *os.File) error {
+		looks++
+		if f.Name() != other.Name() || f.Fd() == other.Fd() {
+			t.Errorf("it is looked at by %s, %d", f.Name(), f.Fd())
+		}
+		return unfit
+	}, roleAbout))
+	t.Cleanup(role.Forget)
+	for range 2 {
+		if out, err := role.Command(t.Context(), roleAbout, nil).Output(); !errors.Is(err, unfit) || len(out) > 0 {
+			t.Errorf("Command: %v, %q", err, out)
+		}
+		if _, _, err := role.Stopped(roleAbout, nil, syscall.SysProcAttr{}); !errors.Is(err, unfit) {
+			t.Errorf("Stopped: %v", err)
+		}
+	}
+	if looks != 1 {
+		t.Errorf("it was looked at %d times", looks)
 	}
 }
 

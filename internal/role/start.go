@@ -2,7 +2,6 @@ package role
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,14 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // self is this binary, also where another has taken its place on disk.
 const self = "/proc/self/exe"
 
-// elsewhere are the programs of roles that are not this one's, by their names.
-var elsewhere = map[string]string{}
+// elsewhere are the programs of roles that are not this one's, by the roles' names: each is
+// a path, once it was found fit.
+var elsewhere = map[string]func() (string, error){}
+
+// kept are those programs, which stay open.
+var kept []*os.File
 
 const (
 	// firstProgram is above the numbers that children have of their own.
@@ -37,8 +41,9 @@ const (
 )
 
 // In says that the roles of those names are another program's, which is open as f. This
-// process keeps it open. It is for a main, before anything is started.
-func In(f *os.File, names ...string) error {
+// process keeps it open, and checks it before it executes it first: where that fails, no
+// such role starts. It is for a main, before anything is started.
+func In(f *os.File, check func(*os.File) error, names ...string) error {
 	last := firstProgram - 1
 	for range beforeProgram + 1 {
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, last+1)
@@ -50,14 +55,22 @@ func In(f *os.File, names ...string) error {
 		}
 		last = fd
 	}
+	other := os.NewFile(uintptr(last), f.Name())
+	kept = append(kept, other)
+	path := sync.OnceValues(func() (string, error) { return beneath.Path(other), check(other) })
 	for _, n := range names {
-		elsewhere[n] = fmt.Sprintf("/proc/self/fd/%d", last)
+		elsewhere[n] = path
 	}
 	return nil
 }
 
 // program is what is executed for a role.
-func program(name string) string { return cmp.Or(elsewhere[name], self) }
+func program(name string) (string, error) {
+	if path := elsewhere[name]; path != nil {
+		return path()
+	}
+	return self, nil
+}
 
 // FewDescriptors is for the environment of a role that is to hold its own
 // descriptors alone: Go's runtime would hold the host's cgroup files open from its
@@ -68,7 +81,11 @@ const FewDescriptors = "GODEBUG=containermaxprocs=0,updatemaxprocs=0"
 // tell one from another: all users can see them. Standard streams are /dev/null, and
 // files the only others that are ours: the role finds them from descriptor 3 on.
 func Command(ctx context.Context, name string, args []string, files ...*os.File) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program(name))
+	path, err := program(name)
+	cmd := exec.CommandContext(ctx, path)
+	if err != nil {
+		cmd.Err = fmt.Errorf("%s: %w", name, err)
+	}
 	cmd.Args = append([]string{name}, args...)
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, weak.Environ()...)
 	cmd.ExtraFiles = files
@@ -80,7 +97,11 @@ func Command(ctx context.Context, name string, args []string, files ...*os.File)
 // never goes on: it is killed by end, or with the calling thread, which must be locked.
 func Stopped(name string, args []string, attr syscall.SysProcAttr) (p *os.Process, end func(), err error) {
 	attr.Ptrace, attr.Pdeathsig = true, syscall.SIGKILL
-	p, err = os.StartProcess(program(name), append([]string{name}, args...), &os.ProcAttr{Env: []string{}, Sys: &attr})
+	path, err := program(name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p, err = os.StartProcess(path, append([]string{name}, args...), &os.ProcAttr{Env: []string{}, Sys: &attr})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/test/patience"
+	"github.com/carboy-sandbox/carboy/test/unpacked"
 )
 
 // carboy is the built carboy that all tests run.
@@ -34,7 +35,7 @@ func run(m *testing.M) int {
 	defer shared.remove()
 	carboy = os.Getenv("CARBOY_BIN")
 	if carboy != "" {
-		return m.Run()
+		return runCarried(m)
 	}
 	dir, err := os.MkdirTemp("", "carboy-e2e-*")
 	if err != nil {
@@ -49,7 +50,17 @@ func run(m *testing.M) int {
 		return 1
 	}
 	carboy = filepath.Join(dir, "carboy")
-	return m.Run()
+	return runCarried(m)
+}
+
+func runCarried(m *testing.M) int {
+	carried = unpacked.Of(carboy)
+	code := m.Run()
+	if err := carried.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // home is a world of its own: state, sockets and cache that no other shares.
@@ -176,11 +187,26 @@ func (h *home) runFor(limit time.Duration, stdin io.Reader, args ...string) resu
 }
 
 func (h *home) command(ctx context.Context, args ...string) *exec.Cmd {
+	h.carry()
 	cmd := exec.CommandContext(ctx, carboy, args...)
 	cmd.Env = h.env
 	cmd.Dir = h.dir
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
+}
+
+// carried are the programs in the binary under test.
+var carried *unpacked.Programs
+
+// carry spares a home of root's the unpacking of programs.
+func (h *home) carry() {
+	h.t.Helper()
+	if fi, err := os.Stat(h.dir); err != nil || fi.Sys().(*syscall.Stat_t).Uid != 0 {
+		return
+	}
+	if err := carried.Into(filepath.Join(h.dir, "state")); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // ok runs carboy, wants exit code 0 and returns its output.

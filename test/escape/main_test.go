@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
+	"github.com/carboy-sandbox/carboy/test/unpacked"
 )
 
 var (
@@ -67,7 +69,20 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "escape: plant:", err)
 		return 1
 	}
+	defer removeCarried()
 	return m.Run()
+}
+
+// carried are the programs in each binary that was tried.
+var carried sync.Map
+
+func removeCarried() {
+	carried.Range(func(_, p any) bool {
+		if err := p.(*unpacked.Programs).Remove(); err != nil {
+			fmt.Fprintln(os.Stderr, "escape:", err)
+		}
+		return true
+	})
 }
 
 // enterSession runs this program again with a session keyring of its own,

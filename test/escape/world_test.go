@@ -20,6 +20,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
 	"github.com/carboy-sandbox/carboy/test/patience"
+	"github.com/carboy-sandbox/carboy/test/unpacked"
 )
 
 // setting is what a world is like.
@@ -229,6 +230,10 @@ func (w *world) close() {
 // itself would get neither.
 func (w *world) serve() {
 	w.t.Helper()
+	programs, _ := carried.LoadOrStore(w.bin, unpacked.Of(w.bin))
+	if err := programs.(*unpacked.Programs).Into(w.dir + "/state"); err != nil {
+		w.t.Fatal(err)
+	}
 	w.daemon = exec.Command(w.bin, "serve")
 	w.daemon.Env, w.daemon.Dir, w.daemon.WaitDelay = w.env, w.dir, 5*time.Second
 	w.daemon.ExtraFiles = []*os.File{host.root}

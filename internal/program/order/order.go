@@ -17,10 +17,9 @@ const Variable = "CARBOY_ORDER"
 
 // Order is what a program is told.
 type Order struct {
-	Version string `json:"version"` // of the program that people installed
-	Exe     string `json:"exe"`     // its file; "" where that is not known
-	// Programs are descriptors of the other programs, open to be executed.
-	Programs map[string]int `json:"programs,omitempty"`
+	Version  string             `json:"version"`            // of the program that people installed
+	Exe      string             `json:"exe"`                // its file; "" where that is not known
+	Programs map[string]Program `json:"programs,omitempty"` // the others, by their names
 
 	Serve     Serve     `json:"serve"`
 	Uninstall Uninstall `json:"uninstall"`

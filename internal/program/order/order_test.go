@@ -1,8 +1,11 @@
 package order_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +16,7 @@ import (
 
 func TestTake(t *testing.T) {
 	want := order.Order{
-		Version: "v1", Exe: "/usr/bin/carboy", Programs: map[string]int{order.GVisor: 4},
+		Version: "v1", Exe: "/usr/bin/carboy", Programs: map[string]order.Program{order.GVisor: {FD: 4, Path: "/x", Digest: "d", Size: 9}},
 		Serve:     order.Serve{Listen: "a:1", Background: true, LangBot: &order.LangBot{Stdio: true, MountRoots: []string{}}},
 		Uninstall: order.Uninstall{StopOnly: true},
 	}
@@ -52,18 +55,51 @@ func TestInherit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = r.Close(), w.Close() }()
-	got, err := order.Inherit(map[string]int{order.GVisor: int(f.Fd())}, order.GVisor)
+	inherit := func(fd int) (*os.File, error) {
+		return order.Order{Programs: map[string]order.Program{order.GVisor: {FD: fd}}}.Inherit(order.GVisor)
+	}
+	got, err := inherit(int(f.Fd()))
 	if err != nil || got.Fd() != f.Fd() {
 		t.Errorf("Inherit = %v, %v", got, err)
 	}
-	for name, handed := range map[string]map[string]int{
-		"nothing": nil, "closed": {order.GVisor: 9999}, "pipe": {order.GVisor: int(r.Fd())},
-	} {
-		if _, err := order.Inherit(handed, order.GVisor); err == nil {
+	for name, fd := range map[string]int{"closed": 9999, "pipe": int(r.Fd())} {
+		if _, err := inherit(fd); err == nil {
 			t.Errorf("%s passes", name)
 		}
 	}
+	if _, err := (order.Order{}).Inherit(order.GVisor); err == nil {
+		t.Error("nothing passes")
+	}
 	if err := got.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCheck: all of a file is read, and the name of one that is another goes, so that it is
+// unpacked anew.
+func TestCheck(t *testing.T) {
+	const text = "the program"
+	sum := sha256.Sum256([]byte(text))
+	for name, content := range map[string]string{"same": text, "changed": "the pr0gram", "longer": text + "x", "cut": "the"} {
+		path := filepath.Join(t.TempDir(), "p")
+		if err := os.WriteFile(path, []byte(content), 0o555); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := order.Program{Path: path, Digest: hex.EncodeToString(sum[:]), Size: int64(len(text))}
+		for range 2 { // wherever it stands
+			if err := p.Check(f); (err == nil) != (content == text) || err != nil && !errors.Is(err, order.ErrUnfit) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := os.Lstat(path); (err == nil) != (content == text) {
+			t.Errorf("%s: its name: %v", name, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
