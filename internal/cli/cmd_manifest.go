@@ -183,10 +183,7 @@ func (a *app) manifestSchemaCommand() *cobra.Command {
 		Short: "Print a JSON schema of bottles and agents, for editors",
 		Args:  exactArgs(),
 		RunE: func(*cobra.Command, []string) error {
-			b, err := manifest.Schema()
-			if err == nil {
-				_, err = console.Output(a.Stdout).Write(b)
-			}
+			_, err := console.Output(a.Stdout).Write(manifest.Schema())
 			return err
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -148,14 +148,6 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func TestSchema(t *testing.T) {
-	b, err := manifest.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "schema.json", string(b))
-}
-
 func TestSlug(t *testing.T) {
 	dir := whole(t)
 	x, err := manifest.Load(manifest.Sources{Config: dir})
