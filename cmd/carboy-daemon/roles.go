@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/egress"
 	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/image/login"
 	"github.com/carboy-sandbox/carboy/internal/program/order"
 	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
 	"github.com/carboy-sandbox/carboy/internal/role"
@@ -31,6 +33,7 @@ func become() {
 			order.RoleServe:     ordered(serve),
 			order.RoleDoctor:    ordered(diagnose),
 			order.RoleUninstall: ordered(uninstallHome),
+			order.RoleLogin:     ordered(findLogin),
 		},
 		instance.Roles(), process.Roles(egress.MakeLink),
 		content.Roles(), image.Roles(), jail.Roles(), doctor.Roles(),
@@ -58,6 +61,15 @@ func ordered(run func(context.Context, order.Order) error) func() error {
 		defer stop()
 		return run(ctx, o)
 	}
+}
+
+// findLogin answers what the user's Docker configuration has for a registry.
+func findLogin(ctx context.Context, o order.Order) error {
+	got, err := login.Find(ctx, o.Login)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(got)
 }
 
 // findPrograms has roles of other programs executed by the descriptors that were handed

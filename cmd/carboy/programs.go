@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -145,9 +148,9 @@ func ask(ctx context.Context, name string, fill func(*order.Order), take func(*e
 	return nil
 }
 
-// diagnose tries what this machine can enforce.
-func diagnose(ctx context.Context) (r doctor.Report, err error) {
-	err = ask(ctx, order.RoleDoctor, func(*order.Order) {}, func(cmd *exec.Cmd) error {
+// answer has a role that ask runs write to it.
+func answer(read func(io.Reader) error) func(*exec.Cmd) error {
+	return func(cmd *exec.Cmd) error {
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			return err
@@ -155,14 +158,26 @@ func diagnose(ctx context.Context) (r doctor.Report, err error) {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		var derr error
-		r, derr = doctor.Decode(out)
-		if err := cmd.Wait(); err != nil {
-			return err
-		}
-		return derr
-	})
+		rerr := read(out)
+		return cmp.Or(cmd.Wait(), rerr)
+	}
+}
+
+// diagnose tries what this machine can enforce.
+func diagnose(ctx context.Context) (r doctor.Report, err error) {
+	err = ask(ctx, order.RoleDoctor, func(*order.Order) {}, answer(func(out io.Reader) (err error) {
+		r, err = doctor.Decode(out)
+		return err
+	}))
 	return r, err
+}
+
+// login asks the user's Docker configuration about an image's registry.
+func login(ctx context.Context, ref string) (l order.Login, err error) {
+	err = ask(ctx, order.RoleLogin, func(o *order.Order) { o.Login = ref }, answer(func(out io.Reader) error {
+		return json.NewDecoder(out).Decode(&l)
+	}))
+	return l, err
 }
 
 // uninstallHome ends all sandboxes of this home, whose daemon has left, and removes the

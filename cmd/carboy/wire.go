@@ -37,6 +37,7 @@ func environment() cli.Env {
 		Serve:     serve,
 		Doctor:    diagnose,
 		Why:       why,
+		Login:     login,
 		Survey:    surveyHome,
 		Uninstall: uninstallHome,
 	}

@@ -50,6 +50,9 @@ type Env struct {
 	Why func(message string, since time.Time) (path, cause string)
 	// Doctor tries what this machine can enforce; where nil, nobody can.
 	Doctor func(ctx context.Context) (doctor.Report, error)
+	// Login asks the user's own Docker configuration about an image's registry; where nil,
+	// nothing is asked.
+	Login func(ctx context.Context, ref string) (order.Login, error)
 	// Survey says what the caller's home holds, and with config of which
 	// configuration; it changes nothing. Uninstall ends all sandboxes of a home whose
 	// daemon has left, and removes it. Where nil, nobody can.

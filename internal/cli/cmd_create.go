@@ -79,6 +79,6 @@ func (a *app) makeSandbox(ctx context.Context, svc *client.Client, req *launch.R
 
 func (a *app) launcher(svc *client.Client) *launch.Launcher {
 	return &launch.Launcher{
-		Service: svc, Images: &fetch.Fetcher{Console: a.Console, Client: svc, News: a.Stderr}, LookupEnv: a.LookupEnv, Note: a.NoteReason,
+		Service: svc, Images: &fetch.Fetcher{Console: a.Console, Client: svc, Login: a.env.Login, News: a.Stderr}, LookupEnv: a.LookupEnv, Note: a.NoteReason,
 	}
 }

@@ -99,7 +99,7 @@ func (a *app) fetchImage(ctx context.Context, quiet bool, f func(*fetch.Fetcher)
 	if err != nil {
 		return err
 	}
-	w := &fetch.Fetcher{Console: a.Console, Client: svc, Quiet: quiet, News: a.Stdout}
+	w := &fetch.Fetcher{Console: a.Console, Client: svc, Login: a.env.Login, Quiet: quiet, News: a.Stdout}
 	img, err := f(w)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/image/login"
 	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -38,6 +39,7 @@ func TestMain(m *testing.M) {
 func carboy() int {
 	socket := os.Getenv("CARBOY_FAKE")
 	return cli.Main(context.Background(), os.Args[1:], cli.Env{
+		Login: login.Find,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		LookupEnv: os.LookupEnv,
 		Now:       func() time.Time { return created.Add(90 * time.Minute) },

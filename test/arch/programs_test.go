@@ -12,7 +12,7 @@ var programs = map[string][]string{
 	"cmd/carboy": slices.Concat(wall, storage, []string{
 		own("internal/server"), own("internal/e2b"), own("internal/langbot"), own("contrib"), own("internal/bench"), own("internal/backend/instance"),
 		own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/image"), own("internal/gitgate"),
-		"github.com/prometheus",
+		"github.com/prometheus", "github.com/google", "github.com/docker", "github.com/opencontainers", // their tables are made at each start
 	}),
 	"cmd/carboy-daemon": {
 		own("internal/backend/gvisor/boot"), "gvisor.dev/gvisor/runsc", "gvisor.dev/gvisor/pkg/sentry",

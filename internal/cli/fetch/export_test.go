@@ -5,9 +5,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
-// CredentialsErr is what is said of a failing helper.
-var CredentialsErr = credentialsError
-
 // Frame is what a terminal of that size shows once all of news came.
 func Frame(cols, rows uint32, news ...api.ImageProgress) []string {
 	var l layerList

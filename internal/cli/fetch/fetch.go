@@ -19,6 +19,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/archive"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -26,8 +27,10 @@ import (
 type Fetcher struct {
 	Console *console.Console
 	Client  *client.Client
-	Quiet   bool      // tell no progress
-	News    io.Writer // where it is told with --json
+	// Login asks the user's own Docker configuration about a reference; nil: there is none.
+	Login func(ctx context.Context, ref string) (order.Login, error)
+	Quiet bool      // tell no progress
+	News  io.Writer // where it is told with --json
 }
 
 // phaseSend is what the command line itself tells of an import.

@@ -23,6 +23,7 @@ const (
 	RoleServe     = "carboy-daemon"
 	RoleDoctor    = "carboy-doctor"
 	RoleUninstall = "carboy-uninstall"
+	RoleLogin     = "carboy-login"
 )
 
 // Handed are the programs that the daemon executes, in the order in which it is handed them.

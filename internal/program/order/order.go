@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/text/strict"
 )
 
@@ -21,6 +22,7 @@ type Order struct {
 	Exe      string             `json:"exe"`                // its file; "" where that is not known
 	Programs map[string]Program `json:"programs,omitempty"` // the others, by their names
 
+	Login     string    `json:"login,omitempty"` // the image whose registry credentials are looked for
 	Serve     Serve     `json:"serve"`
 	Uninstall Uninstall `json:"uninstall"`
 }
@@ -50,6 +52,15 @@ type LangBot struct {
 type Uninstall struct {
 	Config   bool `json:"config,omitempty"`    // remove the configuration, too
 	StopOnly bool `json:"stop_only,omitempty"` // end sandboxes, and remove nothing
+}
+
+// Login is what a user's own Docker configuration has for the registry of an image.
+type Login struct {
+	Registry string            `json:"registry"` // "": the reference names none
+	Auth     *api.RegistryAuth `json:"auth"`     // nil: it has nothing
+	// Failed says in words of our own why it could not be asked, or is "": what a helper
+	// printed may hold what it is to keep.
+	Failed string `json:"failed"`
 }
 
 // Environ returns the order as an environment's line.
