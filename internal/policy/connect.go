@@ -57,7 +57,7 @@ func (s *Set) byDefault(name string, d *dest) (Verdict, bool) {
 	if code, reason := closedName(name); code != "" {
 		return refuse(code, "%s", reason).hint(name), false
 	}
-	if resolverAddresses[d.addr] {
+	if resolverAddresses()[d.addr] {
 		return refuse(CodeProtocol, "%s is at %s, which resolves names past the gate", name, d.raw).hint(flag("", d)), false
 	}
 	return Verdict{}, true

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -13,7 +14,8 @@ import (
 // never whole, and need not be: what keeps a sandbox to what it may reach is
 // that it only reaches what the gate has resolved. A rule about one of them
 // opens it.
-var resolvers = setOf(strings.Fields(`
+var resolvers = sync.OnceValue(func() map[string]bool {
+	return setOf(strings.Fields(`
 		dns.google dns64.dns.google dns.google.com 8888.google
 		cloudflare-dns.com mozilla.cloudflare-dns.com chrome.cloudflare-dns.com one.one.one.one 1dot1dot1dot1.cloudflare-dns.com
 		security.cloudflare-dns.com family.cloudflare-dns.com dns64.cloudflare-dns.com odoh.cloudflare-dns.com
@@ -26,9 +28,11 @@ var resolvers = setOf(strings.Fields(`
 		dns.alidns.com doh.pub dns.pub doh.360.cn dns.twnic.tw
 		doh.libredns.gr dns.digitale-gesellschaft.ch dns.switch.ch doh.applied-privacy.net
 		odvr.nic.cz public.dns.iij.jp wikimedia-dns.org ordns.he.net doh.tiar.app dns.njal.la dns0.eu zero.dns0.eu`))
+})
 
 // resolverAddresses are theirs.
-var resolverAddresses = addressesOf(strings.Fields(`
+var resolverAddresses = sync.OnceValue(func() map[netip.Addr]bool {
+	return addressesOf(strings.Fields(`
 		8.8.8.8 8.8.4.4 2001:4860:4860::8888 2001:4860:4860::8844 2001:4860:4860::64 2001:4860:4860::6464
 		1.1.1.1 1.0.0.1 1.1.1.2 1.0.0.2 1.1.1.3 1.0.0.3 2606:4700:4700::1111 2606:4700:4700::1001 2606:4700:4700::64 2606:4700:4700::6400
 		9.9.9.9 9.9.9.10 9.9.9.11 149.112.112.112 149.112.112.10 149.112.112.11 2620:fe::fe 2620:fe::9 2620:fe::10 2620:fe::11
@@ -36,6 +40,7 @@ var resolverAddresses = addressesOf(strings.Fields(`
 		94.140.14.14 94.140.15.15 2a10:50c0::ad1:ff 2a10:50c0::ad2:ff
 		185.228.168.168 185.228.169.168 76.76.2.0 76.76.10.0 194.242.2.2 185.222.222.222 45.11.45.11
 		223.5.5.5 223.6.6.6 119.29.29.29 1.12.12.12 120.53.53.53 101.101.101.101`))
+})
 
 func setOf(list []string) map[string]bool {
 	set := make(map[string]bool, len(list))
@@ -64,7 +69,7 @@ var localNames = []string{"localhost", "local", "internal", "home.arpa", "onion"
 // closedName says why the default does not let a name through; "" if it does.
 func closedName(name string) (code Code, reason string) {
 	for host := name; host != "" && !weak.On(weak.NetResolversOpen); {
-		if resolvers[host] {
+		if resolvers()[host] {
 			return CodeProtocol, name + " resolves names past the gate, which answers them itself"
 		}
 		_, host, _ = strings.Cut(host, ".")

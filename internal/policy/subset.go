@@ -44,8 +44,8 @@ func Within(narrow, wide Policy, secrets []string) (Policy, error) {
 }
 
 func resolverList() []string {
-	list := make([]string, 0, len(resolverAddresses))
-	for a := range resolverAddresses {
+	list := make([]string, 0, len(resolverAddresses()))
+	for a := range resolverAddresses() {
 		list = append(list, a.String())
 	}
 	slices.Sort(list)
@@ -155,7 +155,7 @@ func (s *Set) governs(host string) bool {
 
 // deniesResolvers reports whether nothing goes to the address of a resolver.
 func (s *Set) deniesResolvers() bool {
-	for a := range resolverAddresses {
+	for a := range resolverAddresses() {
 		if !slices.ContainsFunc(s.rules, func(r *rule) bool {
 			return r.deny && r.ports == nil && r.Protocol == "" && len(r.matches) == 0 &&
 				slices.ContainsFunc(r.prefixes, func(q netip.Prefix) bool { return q.Contains(canonical(a)) })

@@ -9,6 +9,7 @@ package field
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Use is what servers use a field or a parameter for.
@@ -72,7 +73,7 @@ var (
 	}
 )
 
-var table = func() map[string]Use {
+var table = sync.OnceValue(func() map[string]Use {
 	t := map[string]Use{}
 	for use, all := range names {
 		for _, name := range strings.Fields(all) {
@@ -83,7 +84,7 @@ var table = func() map[string]Use {
 		}
 	}
 	return t
-}()
+})
 
 // Of returns what a name is used for that is folded.
 func Of(folded string) Use {
@@ -94,9 +95,9 @@ func Of(folded string) Use {
 			plain = append(plain, c)
 		}
 	}
-	use := table[string(plain)]
+	use := table()[string(plain)]
 	if len(plain) > 0 && plain[0] == 'x' {
-		use |= table[string(plain[1:])] & (Credential | FormCredential)
+		use |= table()[string(plain[1:])] & (Credential | FormCredential)
 	}
 	if use&Word != 0 && folded[0] == '-' {
 		use |= Method // _method, of Rails and many others
