@@ -28,7 +28,8 @@ build: programs
 # What carboy executes, and carries packed. Packing runs here, for whatever machine the
 # rest is built.
 PROGRAMS = carboy-daemon carboy-gate carboy-gvisor
-PACK = env -u GOOS -u GOARCH $(STATIC) $(GO) run ./cmd/carboy-pack
+PACKING =
+PACK = env -u GOOS -u GOARCH $(STATIC) $(GO) run ./cmd/carboy-pack $(PACKING)
 programs: guest rules
 	for p in $(PROGRAMS); do $(STATIC) $(GO) build -ldflags "-s -w" -o $(BIN)/programs/$$p ./cmd/$$p || exit; done
 	$(PACK) internal/program/bin $(PROGRAMS:%=$(BIN)/programs/%)

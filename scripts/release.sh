@@ -71,7 +71,7 @@ package() { # stage, architecture
 for arch in $arches; do
 	echo "scripts/release.sh: $arch" >&2
 	built=$tmp/$arch
-	GOOS=$GOOS GOARCH=$arch make -s build BIN="$built"
+	GOOS=$GOOS GOARCH=$arch make -s build PACKING=-best BIN="$built"
 	cp -r "$tmp/share" "$built/share"
 	scripts/third-party.sh "$built/carboy" "$built"/programs/carboy-* internal/guest/*/bin/carboy-* >"$built/share/THIRD-PARTY-LICENSES"
 	CARBOY_BUILT=$built DESTDIR=$tmp/archive-$arch PREFIX=/usr/local scripts/install.sh install

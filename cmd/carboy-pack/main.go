@@ -1,12 +1,13 @@
 // Command carboy-pack packs the programs that carboy carries, for package program. It is
 // of the build alone.
 //
-// usage: carboy-pack DIRECTORY PROGRAM...
+// usage: carboy-pack [-best] DIRECTORY PROGRAM...
 package main
 
 import (
 	"bytes"
 	"crypto/sha256"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,14 +19,22 @@ import (
 const (
 	index  = "index"
 	suffix = ".zst"
+
+	window = 64 << 20 // what is alike in a program lies far apart: it has the guest agent, too
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: carboy-pack DIRECTORY PROGRAM...")
+	best := flag.Bool("best", false, "pack as small as can be, which takes three times as long")
+	flag.Parse()
+	if flag.NArg() < 2 {
+		fmt.Fprintln(os.Stderr, "usage: carboy-pack [-best] DIRECTORY PROGRAM...")
 		os.Exit(2)
 	}
-	if err := pack(os.Args[1], os.Args[2:]); err != nil {
+	level := zstd.SpeedBetterCompression
+	if *best {
+		level = zstd.SpeedBestCompression
+	}
+	if err := pack(flag.Arg(0), flag.Args()[1:], level); err != nil {
 		fmt.Fprintln(os.Stderr, "carboy-pack:", err)
 		os.Exit(1)
 	}
@@ -33,7 +42,7 @@ func main() {
 
 // pack writes the programs and their index into dir. What is packed already stays as it
 // is, so that what embeds it is not linked anew.
-func pack(dir string, programs []string) error {
+func pack(dir string, programs []string, level zstd.EncoderLevel) error {
 	var list bytes.Buffer
 	data := map[string][]byte{}
 	for _, path := range programs {
@@ -52,7 +61,7 @@ func pack(dir string, programs []string) error {
 	if err := os.RemoveAll(at); err != nil { // it says that all is there
 		return err
 	}
-	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level), zstd.WithWindowSize(window))
 	if err != nil {
 		return err
 	}
