@@ -94,7 +94,7 @@ func serve(ctx context.Context, s cli.ServeOptions) error {
 		o.Programs[name] = set.Handed(name, int(handed[i].Fd()))
 	}
 	o.Serve = s
-	env, err := o.Environ()
+	env, err := o.In(os.Environ())
 	path, perr := set.Path(order.Daemon)
 	if err = errors.Join(err, perr); err != nil {
 		return errors.Join(err, set.Close())
@@ -104,7 +104,7 @@ func serve(ctx context.Context, s cli.ServeOptions) error {
 			return fmt.Errorf("hand down %s: %w", f.Name(), err)
 		}
 	}
-	err = unix.Exec(path, []string{order.RoleServe, "serve"}, append(os.Environ(), env))
+	err = unix.Exec(path, []string{order.RoleServe, "serve"}, env)
 	return errors.Join(fmt.Errorf("execute %s: %w", order.Daemon, err), set.Close())
 }
 
@@ -129,13 +129,13 @@ func ask(ctx context.Context, name string, fill func(*order.Order), take func(*e
 	const first = 3
 	o, handed := newOrder(set, first)
 	fill(&o)
-	env, err := o.Environ()
+	env, err := o.In(os.Environ())
 	path, perr := set.Path(order.Daemon)
 	if err = errors.Join(err, perr); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, path)
-	cmd.Args, cmd.Env = []string{name}, append(os.Environ(), env)
+	cmd.Args, cmd.Env = []string{name}, env
 	cmd.ExtraFiles = handed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals come by this process
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

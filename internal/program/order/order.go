@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/text/strict"
@@ -67,6 +69,13 @@ type Login struct {
 func (o Order) Environ() (string, error) {
 	raw, err := json.Marshal(o)
 	return Variable + "=" + string(raw), err
+}
+
+// In returns an environment with the order, and with no other.
+func (o Order) In(env []string) ([]string, error) {
+	line, err := o.Environ()
+	other := func(kv string) bool { return strings.HasPrefix(kv, Variable+"=") }
+	return append(slices.DeleteFunc(slices.Clone(env), other), line), err
 }
 
 // ErrNone says that a program was executed by nobody who knows it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,10 @@ func TestTake(t *testing.T) {
 	line, err := want.Environ()
 	if err != nil {
 		t.Fatal(err)
+	}
+	env, err := want.In([]string{"A=1", order.Variable + "=an older one", "B=2"})
+	if err != nil || !slices.Equal(env, []string{"A=1", "B=2", line}) {
+		t.Errorf("In = %q, %v", env, err)
 	}
 	name, value, _ := strings.Cut(line, "=")
 	t.Setenv(name, value)
