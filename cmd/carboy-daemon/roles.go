@@ -44,7 +44,7 @@ func become() {
 func ordered(run func(context.Context, order.Order) error) func() error {
 	return func() error {
 		// A program that is executed by a descriptor is called by its number otherwise.
-		_ = os.WriteFile("/proc/self/comm", []byte(os.Args[0]), 0) // it is for who looks
+		_ = os.WriteFile("/proc/self/comm", []byte(os.Args[0]), 0) // ps shows it
 		o, err := order.Take()
 		if err != nil {
 			return err

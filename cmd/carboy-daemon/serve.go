@@ -20,8 +20,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
-// serve runs the daemon until ctx ends. Why it does not is told to the program that
-// started it, and to who looks at its standard error.
+// serve runs the daemon until ctx ends. Why it could not is told to the program that
+// started it, and on standard error.
 func serve(ctx context.Context, o order.Order) error { return fail(ctx, runDaemon(ctx, o)) }
 
 func runDaemon(ctx context.Context, all order.Order) (err error) {
@@ -79,7 +79,7 @@ func runDaemon(ctx context.Context, all order.Order) (err error) {
 	})
 }
 
-// memory is the machine's, in bytes; 0 where it is not to be had.
+// memory is the machine's, in bytes; 0 where the kernel does not say.
 func memory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -27,21 +27,19 @@ type Set struct {
 	Note string
 }
 
-// lowest is the least number of a program that is to be executed: a child's own are below
-// it, so that none takes its place before it is executed.
+// lowest is the least descriptor of a program: a child's own are below it, so that none
+// takes its place before the program is executed.
 const lowest = 256
 
 // Path leads to a program, in this process and in its children until they execute it.
 func (s *Set) Path(name string) (string, error) {
-	fd, err := unix.FcntlInt(s.files[name].Fd(), unix.F_DUPFD_CLOEXEC, lowest)
+	before := s.files[name]
+	fd, err := unix.FcntlInt(before.Fd(), unix.F_DUPFD_CLOEXEC, lowest)
 	if err != nil {
 		return "", fmt.Errorf("keep %s open: %w", name, err)
 	}
-	f := os.NewFile(uintptr(fd), s.files[name].Name())
-	if before := s.files[name]; before != nil {
-		_ = before.Close() // it is open by the other number
-	}
-	s.files[name] = f
+	s.files[name] = os.NewFile(uintptr(fd), before.Name())
+	_ = before.Close() // it is open by the other number
 	return fmt.Sprintf("/proc/self/fd/%d", fd), nil
 }
 
@@ -110,15 +108,10 @@ func open(ctx context.Context, dirs home.Dirs, all []packed) (*Set, error) {
 	}
 	s, merr := gather(all, inMemory)
 	if merr != nil {
-		return nil, errors.Join(why(err), merr)
+		return nil, errors.Join(fmt.Errorf("unpack carboy's programs: %w", err), merr)
 	}
 	s.Note = fmt.Sprintf("carboy's programs are in memory, %d MiB, for as long as they run: %v", total(all)>>20, err)
 	return s, nil
-}
-
-// why is the error of a home in which no program can be kept.
-func why(err error) error {
-	return fmt.Errorf("unpack carboy's programs: %w", err)
 }
 
 func total(all []packed) (n int64) {

@@ -202,8 +202,7 @@ func TestIn(t *testing.T) {
 	}
 }
 
-// TestInUnfit: a program that is not what it is to be is not executed, and is looked at
-// once.
+// TestInUnfit: a program that fails its check is not executed, and is checked once.
 func TestInUnfit(t *testing.T) {
 	other, err := os.Open("/proc/self/exe")
 	must(t, err)

@@ -24,8 +24,7 @@ import (
 // self is this binary, also where another has taken its place on disk.
 const self = "/proc/self/exe"
 
-// elsewhere are the programs of roles that are not this one's, by the roles' names: each is
-// a path, once it was found fit.
+// elsewhere has the roles of other programs: the path of each, once it was found fit.
 var elsewhere = map[string]func() (string, error){}
 
 // kept are those programs, which stay open.
@@ -40,9 +39,9 @@ const (
 	beforeProgram = 64
 )
 
-// In says that the roles of those names are another program's, which is open as f. This
-// process keeps it open, and checks it before it executes it first: where that fails, no
-// such role starts. It is for a main, before anything is started.
+// In says that the roles of those names belong to another program, which is open as f. This
+// process keeps it open, and checks it once, before the first such role starts: where that
+// fails, none starts. A main calls In before it starts anything.
 func In(f *os.File, check func(*os.File) error, names ...string) error {
 	last := firstProgram - 1
 	for range beforeProgram + 1 {
@@ -77,9 +76,9 @@ func program(name string) (string, error) {
 // first moment.
 const FewDescriptors = "GODEBUG=containermaxprocs=0,updatemaxprocs=0"
 
-// Command is this program, or the one that has it, in a role, which ends with ctx. The arguments are only to
-// tell one from another: all users can see them. Standard streams are /dev/null, and
-// files the only others that are ours: the role finds them from descriptor 3 on.
+// Command is the program that has a role, in that role, which ends with ctx. The arguments
+// only tell one process from another: all users can see them. Standard streams are
+// /dev/null, and files the only other descriptors: the role finds them from 3 on.
 func Command(ctx context.Context, name string, args []string, files ...*os.File) *exec.Cmd {
 	path, err := program(name)
 	cmd := exec.CommandContext(ctx, path)

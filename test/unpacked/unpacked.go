@@ -1,6 +1,6 @@
 // Package unpacked spares tests the unpacking of what carboy carries: each of their homes
 // would do it anew, and write a hundred megabytes. A home gets links to what another has.
-// Whatever is not as carboy wants it to be, carboy unpacks all the same.
+// Carboy checks them as ever, and unpacks what does not pass.
 package unpacked
 
 import (

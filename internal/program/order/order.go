@@ -1,6 +1,7 @@
-// Package order has the programs that carboy is made of by their names, and is what one program of carboy's tells another that it executes, by a
-// variable of its environment. Its arguments are no place for it, as all users see them;
-// and its standard streams are its user's. Nothing in it is secret.
+// Package order names the programs that carboy is made of, and carries what one of them
+// tells another when it executes it: in JSON, in one variable of the environment. All
+// users of a machine see a program's arguments, and its standard streams belong to whoever
+// called carboy. An order holds no secret, and one with an unknown field is refused.
 package order
 
 import (
