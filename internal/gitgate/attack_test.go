@@ -259,7 +259,7 @@ func TestThinAndBombs(t *testing.T) {
 	w.agent.commit("big", strings.Repeat("some line\n", 2000), "x")
 	w.agent.git("push", "-q")
 	id := w.agent.commit("big", strings.Repeat("some line\n", 2000)+"more\n", "y")
-	thin, err := w.agent.tryIn(id+"\n^"+id+"~1\n", "pack-objects", "--revs", "--thin", "--stdout", "-q")
+	thin, err := w.agent.pack(id+"\n^"+id+"~1\n", "--revs", "--thin", "--stdout", "-q")
 	must(t, err)
 	head := pktline.AppendFlush(pktline.Append(nil, w.ref("main")+" "+id+" refs/heads/main\x00report-status"))
 	_, says := request(t, w.url, "git-receive-pack", append(head, thin+"\x00"...)) // Output was trimmed at most of blanks

@@ -36,7 +36,7 @@ END
 esac`))
 	id := agent.commit("a", "a", "a")
 	tree, blob := agent.git("rev-parse", "HEAD^{tree}"), agent.git("rev-parse", "HEAD:a")
-	packed, err := agent.tryIn(strings.Join([]string{id, tree, blob, hidden, ""}, "\n"), "pack-objects", "--stdout", "-q")
+	packed, err := agent.pack(strings.Join([]string{id, tree, blob, hidden, ""}, "\n"), "--stdout", "-q")
 	must(t, err)
 	head := pktline.AppendFlush(pktline.Append(nil, strings.Repeat("0", 40)+" "+id+" refs/heads/x\x00report-status"))
 	_, says := request(t, w.url, "git-receive-pack", append(head, packed...))

@@ -72,10 +72,20 @@ func gitEnv() []string {
 func (r *repo) try(args ...string) (string, error) { return r.tryIn("", args...) }
 
 func (r *repo) tryIn(in string, args ...string) (string, error) {
+	out, err := r.run(in, args...)
+	return strings.TrimSpace(out), err
+}
+
+// pack returns a pack as it is: its last byte may look like white space.
+func (r *repo) pack(in string, flags ...string) (string, error) {
+	return r.run(in, append([]string{"pack-objects"}, flags...)...)
+}
+
+func (r *repo) run(in string, args ...string) (string, error) {
 	cmd := exec.CommandContext(r.t.Context(), "git", args...)
 	cmd.Dir, cmd.Env, cmd.Stdin = r.dir, append(gitEnv(), r.env...), strings.NewReader(in)
 	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
+	return string(out), err
 }
 
 // git is try, where it has to work.

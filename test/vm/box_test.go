@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -29,6 +30,7 @@ const (
 // daemon is carboy in the machine.
 type daemon struct {
 	home   string
+	log    io.Writer // outlives the subtest that starts it anew
 	cmd    *exec.Cmd
 	conn   *boxservice.Connector
 	client *boxservice.Client
@@ -43,7 +45,7 @@ func (d *daemon) env() []string {
 func (d *daemon) serve(t *testing.T) {
 	t.Helper()
 	d.cmd = exec.Command(os.Getenv("CARBOY_BIN"), "langbot", "serve", "--listen", addr)
-	d.cmd.Env, d.cmd.Stdout, d.cmd.Stderr = d.env(), t.Output(), t.Output()
+	d.cmd.Env, d.cmd.Stdout, d.cmd.Stderr = d.env(), d.log, d.log
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +107,7 @@ func TestBoxOnProject(t *testing.T) {
 	if os.Getenv(insideEnv) == "" {
 		t.Skip("TestGuest has a machine for it")
 	}
-	d := &daemon{home: "/var/tmp/home"}
+	d := &daemon{home: "/var/tmp/home", log: t.Output()}
 	config := `{"box": {"isolation": "process", "allowed_mount_roots": ["/mnt/xfs", "/mnt/ext4", "/srv"]}}`
 	err := errors.Join(os.MkdirAll(d.home+"/config/carboy", 0o700), os.MkdirAll(d.home+"/run", 0o700), os.MkdirAll("/srv/plain", 0o777),
 		os.WriteFile(d.home+"/config/carboy/config.json", []byte(config), 0o600))
