@@ -44,6 +44,7 @@ func newDiskHome(t *testing.T, size, inodes int) *home {
 			h.run(nil, "rm", "-f", sb.Name)
 		}
 		h.run(nil, "daemon", "stop")
+		h.showLog() // it goes with the disk
 		until(t, func() bool { return !errors.Is(syscall.Unmount(state, 0), syscall.EBUSY) })
 	})
 	return h

@@ -137,13 +137,20 @@ func (h *home) close() {
 	for _, left := range h.leftovers() {
 		h.t.Errorf("left over: %s", left)
 	}
-	if h.t.Failed() {
-		if log, err := os.ReadFile(h.dir + "/state/carboy/daemon.log"); err == nil {
-			h.t.Logf("daemon.log:\n%s", tail(log, 8000))
-		}
-	}
+	h.showLog()
 	if err := os.RemoveAll(h.dir); err != nil {
 		h.t.Error(err)
+	}
+}
+
+// showLog shows the daemon's log of a test that failed.
+func (h *home) showLog() {
+	h.t.Helper()
+	if !h.t.Failed() {
+		return
+	}
+	if log, err := os.ReadFile(h.dir + "/state/carboy/daemon.log"); err == nil {
+		h.t.Logf("daemon.log:\n%s", tail(log, 8000))
 	}
 }
 

@@ -30,7 +30,7 @@ type setting struct {
 	user   string
 	weaken []weak.Weakness
 	flags  []string // of its box
-	alone  bool     // has a cache of its own and no boxes but those that are asked for
+	alone  bool     // shares no file with other worlds, and has no boxes but those that are asked for
 	pool   int      // and as many warm ones
 }
 
@@ -230,9 +230,11 @@ func (w *world) close() {
 // itself would get neither.
 func (w *world) serve() {
 	w.t.Helper()
-	programs, _ := carried.LoadOrStore(w.bin, unpacked.Of(w.bin))
-	if err := programs.(*unpacked.Programs).Into(w.dir + "/state"); err != nil {
-		w.t.Fatal(err)
+	if !w.alone { // or what other worlds do would be seen in its own files
+		programs, _ := carried.LoadOrStore(w.bin, unpacked.Of(w.bin))
+		if err := programs.(*unpacked.Programs).Into(w.dir + "/state"); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	w.daemon = exec.Command(w.bin, "serve")
 	w.daemon.Env, w.daemon.Dir, w.daemon.WaitDelay = w.env, w.dir, 5*time.Second

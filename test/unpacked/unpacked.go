@@ -13,6 +13,9 @@ import (
 	"sync"
 )
 
+// lock keeps the processes of one home from one another, and is no program.
+const lock = "lock"
+
 // Programs are those that a binary carries, for the homes of one user.
 type Programs struct {
 	binary string
@@ -43,6 +46,9 @@ func (p *Programs) Into(state string) error {
 		return err
 	}
 	for _, e := range entries {
+		if e.Name() == lock {
+			continue
+		}
 		// Another file system has none, and carboy unpacks them.
 		_ = os.Link(filepath.Join(p.programs(), e.Name()), filepath.Join(to, e.Name()))
 	}
