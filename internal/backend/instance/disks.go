@@ -128,7 +128,12 @@ func (d *Disks) keep(ctx context.Context) {
 			}
 			continue
 		}
-		if err := d.kept.Restore(ctx); err != nil && ctx.Err() == nil {
+		err = d.kept.Restore(ctx)
+		for errors.Is(err, hold.ErrNotServed) && ctx.Err() == nil {
+			d.log.Warn("the process that was to go on with disk images has ended too: another does", "error", err)
+			err = errors.Join(d.spawn(), d.kept.Restore(ctx))
+		}
+		if err != nil && ctx.Err() == nil {
 			d.log.Error("disks of running sandboxes can't be used: their process was killed", "error", err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 type kept struct {
 	shown Shown
 	files []*os.File
+	tries int // processes that ended while they were given it
 }
 
 // Keeper has a second hand on the images of a process, so that another process can go on
@@ -55,7 +56,7 @@ func (k *Keeper) Follow(ctx context.Context, shown []Shown) (err error) {
 			}
 			had = &kept{files: files}
 		}
-		had.shown = one
+		had.shown, had.tries = one, 0
 		k.images[one.ID] = had
 	}
 	for _, gone := range before {
@@ -65,19 +66,30 @@ func (k *Keeper) Follow(ctx context.Context, shown []Shown) (err error) {
 }
 
 // Restore gives all images to the process that serves by now. Those that the error is of
-// are dead: what is asked of them fails from then on.
+// are dead: what is asked of them fails from then on. Where the error is ErrNotServed, that
+// process has ended too, and the next is to be given what is left.
 func (k *Keeper) Restore(ctx context.Context) (err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for id, one := range k.images {
-		if _, _, terr := ask(ctx, k.dir, order{Do: doTake, ID: id, Label: one.shown.Label, Broken: one.shown.Broken}, one.files...); terr != nil {
-			err = errors.Join(err, fmt.Errorf("image of %s: %w", one.shown.Label, terr))
-			closeAll(one.files)
-			delete(k.images, id)
+		a, _, terr := ask(ctx, k.dir, order{Do: doTake, ID: id, Label: one.shown.Label, Broken: one.shown.Broken}, one.files...)
+		if terr == nil {
+			continue
 		}
+		terr = fmt.Errorf("image of %s: %w", one.shown.Label, terr)
+		if one.tries++; a.Error == "" && one.tries < mostTries {
+			err = errors.Join(err, ErrNotServed, terr)
+			continue
+		}
+		err = errors.Join(err, terr)
+		closeAll(one.files)
+		delete(k.images, id)
 	}
 	return err
 }
+
+// mostTries bounds how many processes may end while they are given one image.
+const mostTries = 5
 
 // Drop lets go of the images of a label: where the process closes one, what waits for it fails.
 func (k *Keeper) Drop(label string) {
@@ -106,23 +118,32 @@ const handed = 2
 
 // hand gives a client what it needs to keep an image.
 func (s *Server) hand(c *net.UnixConn, id string) error {
-	s.mu.Lock()
-	var found *image
-	for im := range s.images {
-		if im.id == id && im.fuse != nil {
-			found = im
-		}
-	}
-	s.mu.Unlock()
+	found := s.find(id)
 	if found == nil {
 		return fmt.Errorf("image %.64q: it is not shown", id)
 	}
 	return reply(c, answer{}, found.fuse, found.file)
 }
 
+// find returns the image that is shown by that ID, or nil.
+func (s *Server) find(id string) *image {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for im := range s.images {
+		if im.id == id && im.fuse != nil {
+			return im
+		}
+	}
+	return nil
+}
+
 // take shows an image on, which another process showed until it was killed. The files
-// are its own from then on, also after an error.
+// are its own from then on, also after an error. What it took before, it has.
 func (s *Server) take(o order, files []*os.File) error {
+	if s.find(o.ID) != nil {
+		closeAll(files)
+		return nil
+	}
 	if len(files) != handed {
 		closeAll(files)
 		return errors.New("it takes a connection and a file")

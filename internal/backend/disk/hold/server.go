@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -87,18 +88,20 @@ type Server struct {
 }
 
 // Serve serves the images of a home, whose directory for that is dir, until nobody needs
-// it. ready is called once it does. Where another process serves there it returns at once.
+// it. ready is called once it does. Where another process serves there, ready is called and
+// Serve returns.
 func Serve(dir string, ready func() error) error {
 	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return ready()
-		}
-		return fmt.Errorf("lock: %w", err)
+	locked, err := lockOrFind(lock, dir)
+	if err != nil {
+		return err
+	}
+	if !locked {
+		return ready()
 	}
 	path := filepath.Join(dir, socketName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -133,6 +136,38 @@ func Serve(dir string, ready func() error) error {
 	s.work.Wait()
 	return nil
 }
+
+// lockOrFind takes the lock of a directory, or finds that its owner serves. One that was
+// killed has the lock for some time after its connections have ended, and one that starts
+// does not serve yet: both are waited for.
+func lockOrFind(lock *os.File, dir string) (locked bool, err error) {
+	late := time.NewTimer(lockWait)
+	defer late.Stop()
+	step := time.NewTicker(lockStep)
+	defer step.Stop()
+	for {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return false, fmt.Errorf("lock: %w", err)
+		}
+		if _, _, err := ask(context.Background(), dir, order{Do: doDrain}); err == nil { // which drains nothing
+			return false, nil
+		}
+		select {
+		case <-step.C:
+		case <-late.C:
+			return false, errors.New("another process has the lock and does not serve")
+		}
+	}
+}
+
+const (
+	lockWait = 8 * time.Second
+	lockStep = 5 * time.Millisecond
+)
 
 // count is of clients. Under mu the timer runs while there is neither one nor an image.
 func (s *Server) count(more int) {
