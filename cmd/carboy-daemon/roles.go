@@ -43,8 +43,6 @@ func become() {
 // ordered is a role that the command line executes, with an order, and that a signal ends.
 func ordered(run func(context.Context, order.Order) error) func() error {
 	return func() error {
-		// A program that is executed by a descriptor is called by its number otherwise.
-		_ = os.WriteFile("/proc/self/comm", []byte(os.Args[0]), 0) // ps shows it
 		o, err := order.Take()
 		if err != nil {
 			return err

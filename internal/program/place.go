@@ -28,6 +28,10 @@ const (
 	fresh    = ".new-"
 	lockName = "lock"
 
+	// spared is the age to which programs of another version stay, where there is room: who
+	// unpacked them may be about to execute them, or use two versions in turn.
+	spared = time.Hour
+
 	// lockPatience is for another that unpacks, or sweeps.
 	lockPatience = 20 * time.Second
 	lockStep     = 10 * time.Millisecond
@@ -50,7 +54,7 @@ func (d place) open(p packed, name string, wholly bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(d.fit(0), p.looksFit(f))
+	err = errors.Join(executable(f), p.looksFit(f))
 	if wholly && err == nil {
 		err = order.Check(f, p.digest, p.size)
 	}
@@ -60,15 +64,24 @@ func (d place) open(p packed, name string, wholly bool) (*os.File, error) {
 	return f, nil
 }
 
-// fit refuses a file system that nothing is executed from, or that has no room for twice so
-// many bytes: what sandboxes write comes first.
-func (d place) fit(bytes int64) error {
+// executable refuses a file on a mount that executes nothing.
+func executable(f *os.File) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return &os.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	if st.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("%s is on a file system that is mounted noexec", filepath.Dir(f.Name()))
+	}
+	return nil
+}
+
+// room refuses a file system that has no room for twice so many bytes: what sandboxes
+// write comes first.
+func (d place) room(bytes int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.dir, &st); err != nil {
 		return &os.PathError{Op: "stat", Path: d.dir, Err: err}
-	}
-	if st.Flags&unix.ST_NOEXEC != 0 {
-		return fmt.Errorf("%s is on a file system that is mounted noexec", d.dir)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < 2*bytes {
 		return fmt.Errorf("%s has room for %d MiB: %w", d.dir, free>>20, unix.ENOSPC)
@@ -99,16 +112,25 @@ func (d place) fill(ctx context.Context, all []packed) (*Set, error) {
 		return nil, err
 	}
 	defer lock.Close()
-	d.sweep(all) // first: it may make room
-	if err := d.fit(total(all)); err != nil {
-		return nil, err
+	d.sweep(all, spared)
+	if err := d.room(total(all)); err != nil {
+		d.sweep(all, 0)
+		if err := d.room(total(all)); err != nil {
+			return nil, err
+		}
 	}
-	return gather(all, func(p packed) (*os.File, error) {
+	s, err := gather(all, func(p packed) (*os.File, error) {
 		if f, err := d.find(p); err == nil { // by another meanwhile
 			return f, nil
 		}
 		return d.unpack(p)
 	})
+	if err != nil {
+		for _, p := range all { // a part of them is of no use
+			_ = os.Remove(filepath.Join(d.dir, p.fileName()))
+		}
+	}
+	return s, err
 }
 
 // unpack writes a program under a name of its own, which becomes its proper one once all
@@ -137,10 +159,15 @@ func (d place) unpack(p packed) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Rename(path, filepath.Join(d.dir, p.fileName())); err != nil {
+	proper := filepath.Join(d.dir, p.fileName())
+	if err := os.Rename(path, proper); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return f, nil
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("keep %s open: %w", proper, err)
+	}
+	return os.NewFile(uintptr(fd), proper), nil
 }
 
 // lock keeps others from unpacking and sweeping, for as long as they have patience.
@@ -166,7 +193,7 @@ func (d place) lock(ctx context.Context) (*home.Lock, error) {
 
 // sweepOthers removes what is of other versions, if there is any and nobody else is at it.
 func (d place) sweepOthers(all []packed) {
-	if len(d.others(all)) == 0 {
+	if len(d.others(all, spared)) == 0 {
 		return
 	}
 	l, err := home.TakeLock(filepath.Join(d.dir, lockName))
@@ -174,12 +201,12 @@ func (d place) sweepOthers(all []packed) {
 		return // the next daemon does it
 	}
 	defer l.Close()
-	d.sweep(all)
+	d.sweep(all, spared)
 }
 
-// others are the names of programs that are not among all, and of what was left half
-// unpacked. What is not ours stays.
-func (d place) others(all []packed) (names []string) {
+// others are the names of programs of that age that are not among all, and of what was
+// left half unpacked. What is not ours stays.
+func (d place) others(all []packed, age time.Duration) (names []string) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return nil
@@ -189,17 +216,24 @@ func (d place) others(all []packed) (names []string) {
 		own[p.fileName()] = true
 	}
 	for _, e := range entries {
-		if n := e.Name(); strings.HasPrefix(n, fresh) || isProgram(n) && !own[n] {
+		n := e.Name()
+		if strings.HasPrefix(n, fresh) || isProgram(n) && !own[n] && old(e, age) {
 			names = append(names, n)
 		}
 	}
 	return names
 }
 
-// sweep removes others that no process executes; with the lock. It is no matter if it
-// can't see all processes: what is executed goes on without a name.
-func (d place) sweep(all []packed) {
-	names := d.others(all)
+// old reports whether an entry was written so long ago.
+func old(e fs.DirEntry, age time.Duration) bool {
+	fi, err := e.Info()
+	return err == nil && time.Since(fi.ModTime()) >= age
+}
+
+// sweep removes others of that age that no process executes; with the lock. It is no matter
+// if it can't see all processes: what is executed goes on without a name.
+func (d place) sweep(all []packed, age time.Duration) {
+	names := d.others(all, age)
 	if len(names) == 0 {
 		return
 	}

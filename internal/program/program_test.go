@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -249,8 +250,10 @@ func TestUntrue(t *testing.T) {
 // is found out by who executes it.
 func TestHanded(t *testing.T) {
 	d, p := newHome(t), saying(order.GVisor, "i am one")
-	opened(t, d, p)
 	path := filepath.Join(at(d.State).dir, p.fileName())
+	if got := opened(t, d, p).Handed(p.name, 9).Path; got != path {
+		t.Errorf("once it is unpacked it is handed down as %s, want %s", got, path)
+	}
 	must(t, os.Chmod(path, 0o755), os.WriteFile(path, append(slices.Clone(self()), "an enemy"...), 0), os.Chmod(path, 0o555))
 	s := opened(t, d, p)
 	if got := says(t, s, p.name); got != "an enemy" {
@@ -323,8 +326,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestSweep: programs of other versions go once nobody executes them, and no other file
-// does.
+// TestSweep: programs of other versions go once nobody executes them and they are old
+// enough, and no other file does.
 func TestSweep(t *testing.T) {
 	d, older, now := newHome(t), saying("carboy-a", "i am old"), saying("carboy-a", "i am new")
 	s := opened(t, d, older)
@@ -348,6 +351,12 @@ func TestSweep(t *testing.T) {
 	}
 	must(t, in.Close(), cmd.Wait())
 	opened(t, d, now)
+	if got := names(t, d); !slices.Contains(got, older.fileName()) {
+		t.Errorf("who unpacked it a moment ago finds %q", got)
+	}
+	long := time.Now().Add(-spared)
+	must(t, os.Chtimes(filepath.Join(at(d.State).dir, older.fileName()), long, long))
+	opened(t, d, now)
 	if got, want := names(t, d), []string{now.fileName(), "carboy-notes", lockName}; !slices.Equal(got, want) {
 		t.Errorf("afterwards there are %q, want %q", got, want)
 	}
@@ -365,17 +374,18 @@ func TestInMemory(t *testing.T) {
 	}{
 		{"noexec", "size=64m", "noexec", unix.MS_NOEXEC},
 		{"full", "size=1m", "no space left", 0},
+		{"inodes", "size=64m,nr_inodes=4", "no space left", 0}, // for one of the two
 		{"read-only", "size=64m", "read-only", unix.MS_RDONLY},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, p := newHome(t), saying("carboy-a", "i am one")
+			d, p, q := newHome(t), saying("carboy-a", "i am one"), saying("carboy-b", "i am two")
 			done := make(chan struct{})
 			go func() { // whose thread, with its mounts, ends with it
 				defer close(done)
 				runtime.LockOSThread()
 				must(t, unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 				must(t, unix.Mount("tmpfs", d.State, "tmpfs", tt.flags, "mode=700,"+tt.options))
-				s, err := open(t.Context(), d, []packed{p})
+				s, err := open(t.Context(), d, []packed{p, q})
 				if err != nil {
 					t.Error(err)
 					return
@@ -383,6 +393,9 @@ func TestInMemory(t *testing.T) {
 				defer s.Close()
 				if !strings.Contains(s.Note, tt.note) || !strings.Contains(s.Note, "in memory") {
 					t.Errorf("the note is %q, want why: %s", s.Note, tt.note)
+				}
+				if strings.Contains(s.Note, "\n") {
+					t.Errorf("the note has several lines: %q", s.Note)
 				}
 				sealed(t, s.File(p.name))
 				if got := says(t, s, p.name); got != "i am one" {

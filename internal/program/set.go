@@ -70,16 +70,32 @@ func (s *Set) Close() error {
 // nobody, goes. Where no program can be kept or executed there, all are in memory.
 func Open(ctx context.Context, dirs home.Dirs) (*Set, error) {
 	all, err := carried()
-	if err != nil {
+	if err = errors.Join(err, enoughFiles()); err != nil {
 		return nil, err
 	}
 	return open(ctx, dirs, all)
 }
 
+// fewestFiles is how many files a process may have open that executes programs: they have
+// descriptors above those of its children.
+const fewestFiles = 512
+
+func enoughFiles() error {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return fmt.Errorf("look at the limit of open files: %w", err)
+	}
+	if l.Max < fewestFiles {
+		return sandbox.Errorf(sandbox.Unsupported, "a process may have %d files open here, and carboy needs %d", l.Max, fewestFiles).
+			WithHint("ulimit -Hn 4096, as root, before carboy is started")
+	}
+	return nil
+}
+
 // Borrow is Open for a caller that leaves nothing: what is not unpacked is in memory.
 func Borrow(dirs home.Dirs) (*Set, error) {
 	all, err := carried()
-	if err != nil {
+	if err = errors.Join(err, enoughFiles()); err != nil {
 		return nil, err
 	}
 	return borrow(dirs, all)
@@ -110,7 +126,8 @@ func open(ctx context.Context, dirs home.Dirs, all []packed) (*Set, error) {
 	if merr != nil {
 		return nil, errors.Join(fmt.Errorf("unpack carboy's programs: %w", err), merr)
 	}
-	s.Note = fmt.Sprintf("carboy's programs are in memory, %d MiB, for as long as they run: %v", total(all)>>20, err)
+	why := strings.ReplaceAll(err.Error(), "\n", "; ")
+	s.Note = fmt.Sprintf("carboy's programs are in memory, %d MiB, for as long as they run: %s", total(all)>>20, why)
 	return s, nil
 }
 

@@ -118,9 +118,14 @@ func (s Starter) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
 		sandbox.Errorf(sandbox.Unavailable, "the daemon that was started does not answer").WithHint("%s says why", logPath(s.Dirs)))
 	defer cancel()
+	p, err := s.Program(ctx) // which may have to wait for others who unpack it
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }() // the daemon has its own
 	end := time.Now().Add(leavePatience)
 	for pause := leaveStep; ; pause = min(2*pause, maxLeaveStep) {
-		pid, notes, err := s.launch(ctx)
+		pid, notes, err := s.launch(ctx, p)
 		if err == nil {
 			s.Notice(fmt.Sprintf("started a daemon (pid %d); it leaves when it has nothing to do", pid))
 			for _, n := range notes {
@@ -128,11 +133,14 @@ func (s Starter) start(ctx context.Context) error {
 			}
 			return nil
 		}
-		if sandbox.KindOf(err) != sandbox.Conflict || time.Now().After(end) {
+		if sandbox.KindOf(err) != sandbox.Conflict {
 			return err
 		}
-		answers, err := s.await(ctx, pause)
-		if answers || err != nil {
+		answers, aerr := s.await(ctx, pause)
+		if answers || aerr != nil {
+			return aerr
+		}
+		if time.Now().After(end) {
 			return err
 		}
 	}
@@ -159,8 +167,8 @@ func (s Starter) await(ctx context.Context, limit time.Duration) (answers bool, 
 	}
 }
 
-// launch runs the daemon and reads what it says of itself.
-func (s Starter) launch(ctx context.Context) (pid int, notes []string, err error) {
+// launch runs the daemon of a program and reads what it says of itself.
+func (s Starter) launch(ctx context.Context, p *Program) (pid int, notes []string, err error) {
 	log, err := OpenLog(logPath(s.Dirs))
 	if err != nil {
 		return 0, nil, err
@@ -171,12 +179,6 @@ func (s Starter) launch(ctx context.Context) (pid int, notes []string, err error
 		return 0, nil, fmt.Errorf("start a daemon: %w", err)
 	}
 	defer r.Close()
-	p, err := s.Program(ctx)
-	if err != nil {
-		w.Close()
-		return 0, nil, err
-	}
-	defer func() { _ = p.Close() }() // the daemon has its own
 	cmd := s.command(p, log, w)
 	// What this process's parent left open must not stay
 	// open for as long as a daemon lives.
