@@ -38,6 +38,9 @@ func main() {
 // enterInstance takes its orders and lets go of the host: standard error still
 // leads there where it fails.
 func enterInstance() error {
+	if err := enter.Begin(os.Stderr); err != nil {
+		return err
+	}
 	o, err := enter.ReadOrder(os.Stdin)
 	if err != nil {
 		return err

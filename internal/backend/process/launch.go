@@ -190,8 +190,14 @@ func fork(p *instance.Layout, agent *instance.Handover, group *os.File) (int, er
 		return 0, fmt.Errorf("start the instance's first process: %w", err)
 	}
 	errW.Close()
-	if err = prog.seal(); err == nil {
-		err = p.Groups.Add(pid)
+	err = p.Groups.Add(pid)
+	if err == nil {
+		// Until then the kernel may still be mapping the program in, which it refuses
+		// on a mount that executes nothing.
+		err = enter.AwaitBegun(errR)
+	}
+	if err == nil {
+		err = prog.seal()
 	}
 	if err == nil { // it waits for its orders
 		_, err = inW.Write(order)

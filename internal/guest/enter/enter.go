@@ -38,6 +38,28 @@ type Order struct {
 
 const maxOrder = 1 << 16 // bytes
 
+// begun is what the process says first.
+const begun = '\n'
+
+// Begin tells the host that this process executes its program, all of which is mapped in.
+func Begin(w io.Writer) error {
+	_, err := w.Write([]byte{begun})
+	return err
+}
+
+// AwaitBegun waits for what Begin says.
+func AwaitBegun(r io.Reader) error {
+	b := []byte{0}
+	_, err := io.ReadFull(r, b)
+	if err == nil && b[0] != begun {
+		err = errors.New("it says something else")
+	}
+	if err != nil {
+		return fmt.Errorf("the agent's program did not begin: %w", err)
+	}
+	return nil
+}
+
 // ReadOrder reads an Order. Fields that it does not know are errors.
 func ReadOrder(r io.Reader) (Order, error) {
 	var o Order

@@ -77,8 +77,15 @@ func agentOn(t *testing.T, sealed bool) string {
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	says, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
+	}
+	if err == nil { // or it might not be mapped in yet
+		_, err = says.Read(make([]byte, 1))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +105,7 @@ func agentOn(t *testing.T, sealed bool) string {
 // asAgent waits until it may begin, and says whether its program is kept, and what
 // became of commands with it for an interpreter.
 func asAgent(t *testing.T) {
+	fmt.Println("begun")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	if err := jail.KeepProgram(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
