@@ -175,7 +175,8 @@ func TestIn(t *testing.T) {
 		must(t, json.Unmarshal(out, &a))
 		return a
 	}
-	// Each number up to the program's is a file's that it is given.
+	// The program's number lies between those of files that it is given: each of those
+	// before it and after it is tried, and some of the others.
 	var given []*os.File
 	defer func() {
 		for _, f := range given {
@@ -192,6 +193,9 @@ func TestIn(t *testing.T) {
 		must(t, f.Close())
 	}
 	for _, f := range given[free:] {
+		if n := f.Fd(); n%32 != 0 && (n < 244 || n > 330) {
+			continue
+		}
 		a := own(roleAbout, f)
 		if a.Program != path+" (deleted)" || !slices.Equal(a.Files, []string{"0 /dev/null", "3 /dev/null"}) {
 			t.Fatalf("with file %d: %q, open %q", f.Fd(), a.Program, a.Files)
