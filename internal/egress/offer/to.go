@@ -100,22 +100,12 @@ func To(target *url.URL) http.Handler {
 		return proxy
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if leadsUp(r.URL.Path) {
-			refuse(w, r, http.StatusBadRequest, "bad_request", "the path leads out of what is offered", "leave . and .. out of it")
+		if why := leavesBase(r); why != "" {
+			refuse(w, r, http.StatusBadRequest, "bad_request", why+": the call may lead out of what is offered", "call what is below, by its plain path")
 			return
 		}
 		proxy.ServeHTTP(w, r)
 	})
-}
-
-// leadsUp reports whether a path, decoded, has a segment that stands for another.
-func leadsUp(p string) bool {
-	for part := range strings.FieldsFuncSeq(p, func(c rune) bool { return c == '/' || c == '\\' }) {
-		if part == "." || part == ".." {
-			return true
-		}
-	}
-	return false
 }
 
 // notThere answers for a program that does not. Where it listens is not the

@@ -81,16 +81,27 @@ func away(name string, err error) *Refusal {
 	return r
 }
 
-// spoken are the fields that tell a service who calls, and how: the gate's to
-// say.
-var spoken = []string{"forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix", "x-forwarded-port", "x-forwarded-server", "x-real-ip", "via"}
+// spoken are the fields that tell a service who calls, from where and as whom, beside
+// all that begin with one of spokenOf: the gate's to say.
+var (
+	spoken = []string{
+		"forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip",
+		"x-host", "x-original-host", "x-http-host-override", "remote-user", "remote-addr",
+	}
+	spokenOf = []string{"carboy-", "x-carboy-", "x-forwarded-", "x-remote-"}
+)
 
 // ours reports whether a field is one that the gate alone may set, however
 // that is spelled.
 func ours(name string) bool {
 	folded := field.Fold(name)
-	return strings.HasPrefix(folded, "carboy-") || strings.HasPrefix(folded, "x-carboy-") || slices.Contains(spoken, folded)
+	return slices.Contains(spoken, folded) || slices.ContainsFunc(spokenOf, func(s string) bool { return strings.HasPrefix(folded, s) })
 }
+
+// stands reports whether some servers take a request with a field of that name for
+// one of another path or method. There is no rule of a service's that it could be held
+// against.
+func stands(name string) bool { return field.Header(name)&(field.Path|field.Method) != 0 }
 
 // sign tells a service who calls, in the place of what the guest says of that.
 func (x *exchange) sign(out *http.Request, name string) *Refusal {
@@ -98,12 +109,17 @@ func (x *exchange) sign(out *http.Request, name string) *Refusal {
 		return nil
 	}
 	for name := range out.Header {
-		if ours(name) {
+		switch {
+		case ours(name):
 			delete(out.Header, name)
+		case stands(name):
+			r := badRequest("its field " + shown(name) + " has some servers take it for another request, by path or method")
+			r.Hint = "leave the field out: the request is the one of its first line"
+			return r
 		}
 	}
 	for name := range out.Trailer {
-		if ours(name) {
+		if ours(name) { // what stands for another request is in no trailer
 			return badRequest("a trailer field that the gate alone may set")
 		}
 	}

@@ -110,6 +110,9 @@ func tells(w http.ResponseWriter, r *http.Request) {
 	}) {
 		fmt.Fprintf(w, "\n%s: %q", name, r.Header[name])
 	}
+	if len(r.Trailer) > 0 {
+		fmt.Fprintf(w, "\ntrailer: %q", r.Trailer)
+	}
 }
 
 // The first segment is the service, as it is written; what is below is passed on
@@ -194,6 +197,31 @@ func TestServiceCaller(t *testing.T) {
 	}
 	if resp, body := o.ask("POST /x/", "Transfer-Encoding: chunked\r\n\r\n0\r\nCarboy-Sandbox: forged\r\n\r\n"); strings.Contains(body, "forged") {
 		t.Errorf("a trailer got through: %d %s", resp.StatusCode, body)
+	}
+}
+
+// What some servers take for another path or method than the request's does not reach a
+// service, however it is spelled; nor does what says who calls for who stands before it.
+func TestServiceStandsForNoOther(t *testing.T) {
+	o := newOffered(t, "x")
+	o.offer("x", tells)
+	for _, name := range []string{
+		"X-Original-URL", "X_Original_Url", "X-Rewrite-URL", "X-Original-Uri", "X-Override-Url", "Request-Uri", "Path-Info",
+		"X-HTTP-Method-Override", "x.http.method.override", "X-HTTP-Method", "X-Method-Override", "X-Original-Method",
+	} {
+		resp, body := o.ask("GET /x/a", name+": /other")
+		var said api.GateRefusal
+		if err := json.Unmarshal([]byte(body), &said); err != nil || resp.StatusCode != 400 || said.Code != proxy.CodeBadRequest || !strings.Contains(said.Message, "its field ") || !strings.HasPrefix(said.Host, policy.GateHost) {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
+		}
+	}
+	fields := []string{"X-Mine: kept"}
+	for name := range strings.FieldsSeq("X-Forwarded-Prefix X-Forwarded-Path X-Forwarded-Uri X-Forwarded-Url X_Forwarded_Uri X-Forwarded-Method X-Forwarded-User " +
+		"X-Original-Host X-Host True-Client-IP X-Remote-User Remote_User") {
+		fields = append(fields, name+": forged")
+	}
+	if resp, body := o.ask("GET /x/a", fields...); resp.StatusCode != 200 || strings.Contains(body, "forged") || !strings.Contains(body, `X-Mine: ["kept"]`) || !strings.Contains(body, `X-Forwarded-Prefix: ["/x"]`) {
+		t.Errorf("what the gate alone may say: %d %s", resp.StatusCode, body)
 	}
 }
 
