@@ -76,6 +76,48 @@ func servedRoutes(t *testing.T) (routes []route) {
 	return routes
 }
 
+var (
+	asksQuery = regexp.MustCompile(`(?m)^\t+\{"([A-Z]+ /v1/[^"]+)\?", key\.`)
+	parameter = regexp.MustCompile(`(?:query|flag|imageRef)\(r, ((?:"\w+"(?:, )?)+)`)
+)
+
+// TestHTTPAPIQueries holds the table of queries to the paths that take one, and to the names
+// that their handlers read.
+func TestHTTPAPIQueries(t *testing.T) {
+	page := read(t, filepath.Join(root, "docs", "http-api.md"))
+	_, section, ok := strings.Cut(page, "\n## Queries\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	if !ok {
+		t.Fatal("no table of queries")
+	}
+	files, err := filepath.Glob(filepath.Join(root, "internal", "server", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, names := 0, 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text := read(t, file)
+		for _, m := range asksQuery.FindAllStringSubmatch(text, -1) {
+			if paths++; !strings.Contains(section, "| `"+m[1]+"` |") {
+				t.Errorf("%s is not in the table of queries", m[1])
+			}
+		}
+		for _, m := range parameter.FindAllStringSubmatch(text, -1) {
+			for name := range strings.SplitSeq(m[1], ", ") {
+				if names++; !strings.Contains(section, "`"+strings.Trim(name, `"`)) {
+					t.Errorf("the parameter %s of %s is not in the table of queries", name, file)
+				}
+			}
+		}
+	}
+	if rows := strings.Count(section, "\n| `"); paths < 15 || rows != paths || names < 25 {
+		t.Errorf("%d rows, of %d paths with %d parameters", rows, paths, names)
+	}
+}
+
 // wireType is a type of package api or of one below it.
 type wireType struct {
 	name, doc string
@@ -151,10 +193,23 @@ func fieldsOf(st *ast.StructType, prefix string) (fields []wireField) {
 		typ := typeText(f.Type, prefix)
 		if strings.Contains(more, "omit") {
 			typ += ", or absent"
+		} else if mayBeNull(f.Type) {
+			typ += ", or null"
 		}
 		fields = append(fields, wireField{"`" + name + "`", typ, doc})
 	}
 	return fields
+}
+
+// mayBeNull reports whether encoding/json writes null for a type's zero value.
+func mayBeNull(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.StarExpr, *ast.ArrayType, *ast.MapType:
+		return true
+	case *ast.Ident:
+		return e.Name == "any"
+	}
+	return false
 }
 
 // typeText is a type as JSON has it.

@@ -155,8 +155,12 @@ func checkType(r *http.Request, types ...string) error {
 	return e.WithHint("send the header Content-Type: %s", types[0])
 }
 
-// DecodeBytes reads one JSON value into v, by exact names.
+// DecodeBytes reads one JSON value into v, by exact names. null is none: it would be taken for
+// an object that says nothing.
 func DecodeBytes(b []byte, v any) error {
+	if string(bytes.TrimSpace(b)) == "null" {
+		return sandbox.Errorf(sandbox.Invalid, "body: it is null").WithHint("send an object; one that says nothing is {}")
+	}
 	err := strict.Unmarshal(b, v)
 	if err == nil {
 		return nil

@@ -15,6 +15,21 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
+// null is no object that says nothing: whoever sends it has lost what they meant to say.
+func TestDecodeNull(t *testing.T) {
+	for _, body := range []string{"null", " null\n"} {
+		for _, optional := range []bool{false, true} {
+			r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			var req api.CreateRequest
+			err := wire.Decode(r, &req, optional)
+			if e, ok := errors.AsType[*sandbox.Error](err); !ok || e.Kind != sandbox.Invalid || e.Msg != "body: it is null" || !strings.Contains(e.Hint, "{}") {
+				t.Errorf("%q, optional %v: %v", body, optional, err)
+			}
+		}
+	}
+}
+
 func TestError(t *testing.T) {
 	secret := errors.New("open /root/secret: permission denied")
 	tests := []struct {
