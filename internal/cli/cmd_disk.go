@@ -54,13 +54,30 @@ func isImage(arg string) bool { return strings.Contains(arg, "/") }
 // perhapsImage is err, where no sandbox goes by a name but a file with what the file is
 // named by.
 func perhapsImage(arg string, err error) error {
-	if isImage(arg) || client.KindOf(err) != client.NotFound {
+	if isImage(arg) {
+		return noImage(arg, err)
+	}
+	if client.KindOf(err) != client.NotFound {
 		return err
 	}
 	if st, serr := os.Lstat(arg); serr != nil || !st.Mode().IsRegular() {
 		return err
 	}
 	return sandbox.Errorf(sandbox.NotFound, "%v", err).WithHint("the image that lies here is ./%s", shell.Word(arg))
+}
+
+// noImage is err, unless it is that no image lies there, or nothing that could be one.
+func noImage(arg string, err error) error {
+	st, serr := os.Stat(arg)
+	switch name, at, ok := strings.Cut(arg, ":/"); {
+	case errors.Is(serr, fs.ErrNotExist) && ok && !isImage(name):
+		return sandbox.Errorf(sandbox.NotFound, "no image lies at %s", shell.Word(arg)).WithHint("a sandbox and its path are two words: %s /%s", shell.Word(name), at)
+	case errors.Is(serr, fs.ErrNotExist):
+		return sandbox.Errorf(sandbox.NotFound, "no image lies at %s", shell.Word(arg)).WithHint("a sandbox is named without a slash: carboy ls")
+	case serr == nil && !st.Mode().IsRegular():
+		return sandbox.Errorf(sandbox.Invalid, "%s is no image: it is no regular file", shell.Word(arg)).WithHint("an image is the file of a raw ext4 file system")
+	}
+	return err
 }
 
 func (a *app) diskLsCommand() *cobra.Command {
@@ -104,7 +121,7 @@ func (a *app) diskLs(ctx context.Context, arg, at string, recursive bool) error 
 	}
 	im, err := disk.Open(arg)
 	if err != nil {
-		return err
+		return noImage(arg, err)
 	}
 	defer im.Close()
 	for e, err := range im.Walk(ctx, at, recursive) {
@@ -222,6 +239,9 @@ characters are shown as what they are.
 }
 
 func (a *app) diskRead(ctx context.Context, arg, at string, most int64) error {
+	if most <= 0 {
+		return usage.Errorf("disk read: --max-bytes %d: at least 1", most)
+	}
 	var r *guestaction.ReadFileReply
 	var err error
 	if isImage(arg) {

@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/offer"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -79,8 +80,12 @@ func (a *app) offer(ctx context.Context, svc *client.Client, name, service, to s
 		}
 		return err
 	}
-	if err := svc.Offer(ctx, sb.ID, service, offer.To(target), a.tellOffer(stands, cancel)); err != nil {
-		return err
+	err = svc.Offer(ctx, sb.ID, service, offer.To(target), a.tellOffer(stands, cancel))
+	if client.KindOf(err) == client.NotFound {
+		return sandbox.Errorf(sandbox.NotFound, "sandbox %s: it was removed, and %s is no longer offered", shell.Word(sb.Name), service)
+	}
+	if err != nil {
+		return usage.Named(err, sb.ID, sb.Name)
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, relay.ErrInterrupted) {
 		return cause

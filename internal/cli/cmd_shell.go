@@ -157,11 +157,23 @@ func (a *app) ofShell(use, short string, run func(ctx context.Context, svc *clie
 	}
 }
 
+// The most that a read may give and wait.
+const (
+	mostChars = 1 << 20
+	mostIdle  = 10 * time.Minute
+)
+
 func (a *app) shellReadCommand() *cobra.Command {
 	var cursor, chars int64
 	var plain bool
 	var idle time.Duration
 	cmd := a.ofShell("read [flags] NAME SHELL", "Read what a shell wrote", func(ctx context.Context, svc *client.Client, args []string) error {
+		switch { // the daemon would say so of what it calls them
+		case chars > mostChars:
+			return usage.Errorf("shell read: --max-chars %d: more than %d", chars, mostChars).WithHint("read on from the cursor that a read tells: --cursor")
+		case idle > mostIdle:
+			return usage.Errorf("shell read: --wait-for-idle %s: more than %s", idle, mostIdle)
+		}
 		return a.shellRead(ctx, svc, args[0], actions.ReadShellRequest{
 			ShellID: args[1], Cursor: cursor, MaxChars: bounded(chars), Plain: plain, WaitForIdleMS: int(idle.Milliseconds()),
 		})

@@ -107,6 +107,8 @@ func (v durationValue) Type() string   { return "duration" }
 func (v durationValue) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	switch {
+	case d == 0 && err == nil:
+		return fmt.Errorf("%q is too short: the least is 1ms; leave it out for the default", s)
 	case s != "" && strings.Trim(s, "0123456789") == "":
 		return fmt.Errorf("%q has no unit: use %ss, %sm or %sh", s, s, s, s)
 	case err != nil:

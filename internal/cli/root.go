@@ -178,6 +178,9 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	n := commandWord(name)
 	if !slices.Contains(names, n) {
 		n = near.Of(name, slices.DeleteFunc(names, func(n string) bool { return ends(n) && !strings.HasPrefix(name, n[:1]) }))
+		if other := near.Of(name, slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" || ends(n) })); ends(n) && other != "" {
+			n = other // as near or not quite, and nothing is lost by it
+		}
 	}
 	if n != "" {
 		return err.WithHint("did you mean %s %s?", parent.CommandPath(), n)

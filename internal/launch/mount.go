@@ -30,10 +30,27 @@ func parseWorkspace(s string) (workspaceArg, error) {
 			break
 		}
 	}
+	if mode, ok := otherMode(w.Dir); ok && w.Dir == s {
+		return workspaceArg{}, fmt.Errorf("%s: there is no mode %s: use DIR, whose changes are kept apart, DIR:ro or DIR:rw", shell.Word(s), shell.Word(mode))
+	}
 	if w.Dir == "" || strings.ContainsRune(w.Dir, 0) {
 		return workspaceArg{}, fmt.Errorf("%q is not a workspace: use DIR, DIR:ro or DIR:rw", s)
 	}
 	return w, nil
+}
+
+// otherMode returns what stands in a mode's place behind a directory that is there, where what
+// is meant with it is none.
+func otherMode(s string) (mode string, ok bool) {
+	i := strings.LastIndexByte(s, ':')
+	if i <= 0 || strings.ContainsAny(s, "\x00") || strings.Contains(s[i:], "/") {
+		return "", false
+	}
+	if _, err := os.Stat(s); err == nil {
+		return "", false // a directory may have a colon
+	}
+	fi, err := os.Stat(s[:i])
+	return s[i+1:], err == nil && fi.IsDir()
 }
 
 // WorkspaceDir is the directory that --workspace names, as it was typed; false where
@@ -67,8 +84,8 @@ func parseMount(s string) (mountArg, error) {
 		return mountArg{}, bad("HOST is empty")
 	}
 	guest := rest[i+1:]
-	if strings.ContainsRune(guest, ':') {
-		return mountArg{}, bad("GUEST can't hold a colon")
+	if _, mode, ok := strings.Cut(guest, ":"); ok {
+		return mountArg{}, bad(fmt.Sprintf("GUEST can't hold a colon, and %q is no mode", mode))
 	}
 	if path.Clean(guest) == "/" {
 		return mountArg{}, bad("GUEST can't be the root directory")

@@ -1,6 +1,7 @@
 package launch_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -9,6 +10,22 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 )
+
+// What stands in a mode's place behind a directory that is there is no part of its name.
+func TestParseWorkspaceMode(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"d", "d:x"} {
+		if err := os.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := launch.ParseWorkspace("d:x"); err != nil || got.Dir != "d:x" {
+		t.Errorf("a directory with a colon: %v, %v", got, err)
+	}
+	if _, err := launch.ParseWorkspace("d:rx"); err == nil || !strings.Contains(err.Error(), "there is no mode rx: use DIR") {
+		t.Errorf("a mode that is none: %v", err)
+	}
+}
 
 func TestParseWorkspace(t *testing.T) {
 	tests := []struct {

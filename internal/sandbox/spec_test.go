@@ -214,7 +214,7 @@ func TestValidate(t *testing.T) {
 		{name: "pids-too-few", in: sandbox.Spec{Limits: limits{PIDs: -1}}, want: sandbox.Invalid, hint: "from 1"},
 		{name: "pids-too-many", in: sandbox.Spec{Limits: limits{PIDs: 1<<22 + 1}}, want: sandbox.Invalid},
 		{name: "pids-zero", in: zero("pids"), want: sandbox.Invalid},
-		{name: "disk-too-little", in: sandbox.Spec{Limits: limits{Disk: 1}}, want: sandbox.Invalid, hint: "from 1m to 64t"},
+		{name: "disk-too-little", in: sandbox.Spec{Limits: limits{Disk: 1}}, want: sandbox.Invalid, hint: "from 4m to 8t"},
 		{name: "disk-too-much", in: sandbox.Spec{Limits: limits{Disk: math.MaxInt64}}, want: sandbox.Invalid},
 		{name: "disk-zero", in: zero("disk"), want: sandbox.Invalid},
 		{name: "inodes-too-few", in: sandbox.Spec{Limits: limits{Inodes: 1}}, want: sandbox.Invalid, hint: "from 64"},

@@ -19,8 +19,8 @@ const (
 	MinMemory = 16 << 20
 	minPIDs   = 1       // which runs what a shell can without another process
 	maxPIDs   = 1 << 22 // the kernel's own
-	minDisk   = 1 << 20
-	maxDisk   = 1 << 46
+	MinDisk   = 4 << 20
+	MaxDisk   = 8 << 40
 	MinInodes = 64
 	maxInodes = 1 << 32
 
@@ -235,9 +235,9 @@ func (l Limits) check(o Offer) *Error {
 		return Errorf(Unsupported, "memory %s: more than this machine has", SizeText(l.Memory)).
 			WithHint("at most %s", SizeText(o.Memory))
 	}
-	if l.Disk < minDisk || l.Disk > maxDisk {
+	if l.Disk < MinDisk || l.Disk > MaxDisk {
 		return Errorf(Invalid, "disk %s: out of bounds", SizeText(l.Disk)).
-			WithHint("from %s to %s", SizeText(minDisk), SizeText(maxDisk))
+			WithHint("from %s to %s", SizeText(MinDisk), SizeText(MaxDisk))
 	}
 	if err := checkCount(LimitPIDs, l.PIDs, minPIDs, maxPIDs); err != nil {
 		return err

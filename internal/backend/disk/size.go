@@ -25,8 +25,8 @@ const slackBytes = 1 << 20
 
 // The bounds of Size.Bytes.
 const (
-	MinBytes = 4 << 20
-	MaxBytes = 8 << 40
+	MinBytes = sandbox.MinDisk
+	MaxBytes = sandbox.MaxDisk
 )
 
 // The geometry of our file systems.

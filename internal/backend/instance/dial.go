@@ -82,8 +82,13 @@ func (b *Backend) healthy(ctx context.Context, id string) error {
 
 // errNoUser is a guest agent's answer where commands can't be run as the user
 // that it was told.
-var errNoUser = sandbox.Errorf(sandbox.Invalid, "user: the image has no such account, or it is root's where root is not allowed").
-	WithHint("user, root, or one of the image's accounts")
+var errNoUser = errors.New("the agent has no such user")
+
+// noUser is errNoUser for people.
+func noUser(name string) error {
+	return sandbox.Errorf(sandbox.Invalid, "user %.200q: the image has no such account, or it is root's where root is not allowed", name).
+		WithHint("user, root, or one of the image's accounts")
+}
 
 // guestTick is between looks at whether the instance of an agent that starts is alive.
 const guestTick = 20 * time.Millisecond

@@ -81,7 +81,11 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 	if err != nil {
 		return nil, err
 	}
-	return lay, b.join(ctx, lay, oomKills, pids)
+	err = b.join(ctx, lay, oomKills, pids)
+	if errors.Is(err, errNoUser) {
+		err = noUser(sb.Spec.User)
+	}
+	return lay, err
 }
 
 // join remembers an instance that was launched, and waits for its guest.
