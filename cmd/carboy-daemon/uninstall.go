@@ -29,6 +29,9 @@ func uninstallHome(ctx context.Context, all order.Order) error {
 		return uninstall.Home{Dirs: dirs}.Delete(ctx, o.Config)
 	}
 	lock, err := daemon.Lock(ctx, dirs)
+	if errors.Is(err, fs.ErrNotExist) { // another has removed it meanwhile
+		return uninstall.Home{Dirs: dirs}.Delete(ctx, o.Config)
+	}
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -112,7 +113,7 @@ func serve(ctx context.Context, s cli.ServeOptions) error {
 const leavePatience = 30 * time.Second
 
 // ask runs a role of the daemon's program to its end, and returns what it wrote. A signal
-// to this process is one to it.
+// to this process is one to it, and it ends with this process.
 func ask(ctx context.Context, name string, fill func(*order.Order), take func(*exec.Cmd) error) error {
 	if err := built(); err != nil {
 		return err
@@ -137,11 +138,13 @@ func ask(ctx context.Context, name string, fill func(*order.Order), take func(*e
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Args, cmd.Env = []string{name}, env
 	cmd.ExtraFiles = handed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals come by this process
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // a terminal's signals come by this process
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = leavePatience
 	words := &role.Words{}
 	cmd.Stderr = words
+	runtime.LockOSThread() // the kernel takes the end of the thread for that of the process
+	defer runtime.UnlockOSThread()
 	if err := take(cmd); err != nil {
 		return words.Error(ctx, err)
 	}

@@ -57,7 +57,7 @@ func Lock(ctx context.Context, dirs home.Dirs) (*home.Lock, error) {
 	pidPath := filepath.Join(dirs.State, reach.PIDName)
 	ending := func(err error) bool {
 		pid, ok := reach.PID(pidPath)
-		return sandbox.KindOf(err) == sandbox.Conflict && ok && isEnding(pid)
+		return sandbox.KindOf(err) == sandbox.Conflict && (!ok || isEnding(pid)) // who has it may have yet to say so
 	}
 	lock, err := insist(ctx, lockPatience, ending, func() (*home.Lock, error) {
 		return home.TakeLock(filepath.Join(dirs.State, reach.LockName))
