@@ -81,7 +81,7 @@ func (a *app) offer(ctx context.Context, svc *client.Client, name, service, to s
 		return err
 	}
 	err = svc.Offer(ctx, sb.ID, service, offer.To(target), a.tellOffer(stands, cancel))
-	if client.KindOf(err) == client.NotFound {
+	if _, gone := svc.Get(ctx, sb.ID); err != nil && client.KindOf(gone) == client.NotFound {
 		return sandbox.Errorf(sandbox.NotFound, "sandbox %s: it was removed, and %s is no longer offered", shell.Word(sb.Name), service)
 	}
 	if err != nil {
