@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
 	"github.com/carboy-sandbox/carboy/test/patience"
@@ -110,10 +113,24 @@ func (c *composing) settle() {
 	for _, args := range [][]string{{"stop", c.box}, {"start", c.box}, {"exec", c.box, "--", "true"}} {
 		c.ok(args...)
 	}
+	c.sync()
 	c.before, c.used = c.watched(), c.usage()
 	tokens, names := c.control()
 	canaries := []string{c.path("outside/file"), c.path("outside/not-there")}
 	c.plan = facts.Plan{Targets: canaries, Tokens: tokens, Names: names, Marker: host.facts.Marker, Most: 1 << 30}
+}
+
+// sync has what was written so far take up on the disk what it will: a file system may find
+// places for it later.
+func (c *composing) sync() {
+	c.t.Helper()
+	dir, err := os.Open(c.dir)
+	if err == nil {
+		err = errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // seed runs batches of a seed's sequences for a time, and looks after each.
