@@ -37,7 +37,8 @@ before(async () => { browser = await launch(3) }, { timeout: 90_000 })
 
 after(async () => { await browser?.close() })
 
-const shows = (page, text) => page.waitForFunction((want) => document.querySelector('#it')?.textContent === want, text, { timeout: 30_000 })
+// Looked at by time: frames, by which Playwright looks otherwise, may not be drawn by a browser without a screen.
+const shows = (page, text) => page.waitForFunction((want) => document.querySelector('#it')?.textContent === want, text, { polling: 100, timeout: 30_000 })
 
 for (const [way, url] of Object.entries(ways)) {
   test(`a page by ${way}, and an edit that reaches it`, { timeout: 90_000 }, async () => {
@@ -45,7 +46,7 @@ for (const [way, url] of Object.entries(ways)) {
     const page = await context.newPage()
     await page.goto(url)
     await page.waitForURL((u) => u.pathname === '/')
-    await page.waitForFunction(() => window.connected, undefined, { timeout: 30_000 })
+    await page.waitForFunction(() => window.connected, undefined, { polling: 100, timeout: 30_000 })
     await page.evaluate(() => { window.marker = 'kept' })
     execFileSync(edit[0], [...edit.slice(1), `edited, seen by ${way}`], { stdio: 'inherit' })
     await shows(page, `edited, seen by ${way}`)
@@ -59,13 +60,13 @@ test('an edit on the host loads a page by forward again', { timeout: 90_000 }, a
   const context = await browser.newContext()
   const page = await context.newPage()
   await page.goto(ways.forward)
-  await page.waitForFunction(() => window.connected, undefined, { timeout: 30_000 })
+  await page.waitForFunction(() => window.connected, undefined, { polling: 100, timeout: 30_000 })
   await page.evaluate(() => { window.marker = 'kept' })
   // As editors save: another file in its place.
   const main = project + '/main.js'
   writeFileSync(main + '.new', readFileSync(main) + "document.title = 'edited on the host'\n")
   renameSync(main + '.new', main)
-  await page.waitForFunction(() => document.title === 'edited on the host', undefined, { timeout: 60_000 })
+  await page.waitForFunction(() => document.title === 'edited on the host', undefined, { polling: 100, timeout: 60_000 })
   assert.equal(await page.evaluate(() => window.marker), undefined, 'it was not loaded again')
   await context.close()
 })

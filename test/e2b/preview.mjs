@@ -208,7 +208,7 @@ test('the end of a sandbox ends what a page listens to', async (t) => {
       ws.onopen = () => { document.title = 'open' }
       ws.onclose = (e) => resolve(e.wasClean)
     }))
-    await at.page.waitForFunction(() => document.title === 'open')
+    await at.page.waitForFunction(() => document.title === 'open', undefined, { polling: 100 })
     await doomed.kill()
     assert.equal(await ended, false)
   } finally {
