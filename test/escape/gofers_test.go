@@ -119,13 +119,15 @@ func answer(t *testing.T, s *sight) {
 // seesWarm looks at a box that was started for nobody.
 func seesWarm(t *testing.T, wall string) {
 	w := newWorld(t, setting{bin: binary(t), wall: wall, user: "user", alone: true, pool: 1})
-	w.ok("rm", "-f", strings.TrimSpace(w.ok("create", "--isolation", wall))) // that kind is kept warm from then on
+	name := strings.TrimSpace(w.ok("create", "--isolation", wall)) // that kind is kept warm from then on
+	removed := w.boxDir(name)
+	w.ok("rm", "-f", name)
 	deadline := time.NewTimer(patience.For(time.Minute))
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if dir := w.warm(); dir != "" {
+		if dir := w.warm(removed); dir != "" {
 			answer(t, w.look(dir, false))
 			return
 		}
@@ -137,8 +139,9 @@ func seesWarm(t *testing.T, wall string) {
 	}
 }
 
-// warm is the directory of a box that is ready and nobody's.
-func (w *world) warm() string {
+// warm is the directory of a box that is ready and nobody's, and not one that was removed and
+// may be there still.
+func (w *world) warm(removed string) string {
 	w.t.Helper()
 	var st struct {
 		PoolReady int `json:"pool_ready"`
@@ -149,7 +152,7 @@ func (w *world) warm() string {
 	all, _ := filepath.Glob(filepath.Join(w.dir, "state/carboy/boxes", w.wall, "sb_*"))
 	for _, dir := range all {
 		_, err := os.Stat(filepath.Join(dir, "box.json"))
-		if err == nil && w.run(nil, "inspect", filepath.Base(dir)).code != 0 {
+		if err == nil && dir != removed && w.run(nil, "inspect", filepath.Base(dir)).code != 0 {
 			return dir
 		}
 	}
