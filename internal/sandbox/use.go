@@ -168,10 +168,71 @@ func (m *Manager) Changes(ctx context.Context, c Caller, ref string, opts Change
 	if err != nil {
 		return err
 	}
-	if err := b.Changes(ctx, sb, opts, w); err != nil {
+	if opts.Whole && b.Capabilities().Whole != nil {
+		err = m.wholeChanges(ctx, c, ref, opts, w)
+	} else {
+		err = b.Changes(ctx, sb, opts, w)
+	}
+	if err != nil {
 		return failure(err, sb.Spec.Name, "read its changes")
 	}
 	return nil
+}
+
+// wholeRounds bounds how often a view is made whole in which directories are renamed all the time.
+const wholeRounds = 4
+
+// wholeChanges is Changes for an apply: what is not whole is made so, and then read.
+func (m *Manager) wholeChanges(ctx context.Context, c Caller, ref string, opts ChangesOptions, w io.Writer) error {
+	out := &begun{w: w}
+	for range wholeRounds {
+		_, sb, err := m.registry.find(c, ref)
+		if err != nil {
+			return err
+		}
+		b, err := m.lives.backends.of(sb)
+		if err != nil {
+			return err
+		}
+		if err = b.Changes(ctx, sb, opts, out); !isLoose(err) || out.any {
+			return err
+		}
+		if err := m.makeWhole(ctx, c, ref); err != nil && !isLoose(err) {
+			return err
+		}
+	}
+	return ErrLoose
+}
+
+// makeWhole makes the view of a sandbox whole, in its turn: nothing starts or stops it meanwhile.
+func (m *Manager) makeWhole(ctx context.Context, c Caller, ref string) error {
+	e, unlock, err := m.lives.lock(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	sb := m.registry.record(e).Clone()
+	if sb.State != StateStopped {
+		if err := mustRun(sb); err != nil {
+			return err
+		}
+	}
+	b, err := m.lives.backends.of(sb)
+	if err != nil {
+		return err
+	}
+	return b.Capabilities().Whole.MakeWhole(ctx, sb)
+}
+
+// begun notes whether anything was written.
+type begun struct {
+	w   io.Writer
+	any bool
+}
+
+func (b *begun) Write(p []byte) (int, error) {
+	b.any = b.any || len(p) > 0
+	return b.w.Write(p)
 }
 
 // Hold takes a lease. While there is one, an ephemeral sandbox is not
