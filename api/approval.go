@@ -46,6 +46,9 @@ type Approval struct {
 	// Writes is the policy's rule that the scope "always" writes; absent where none
 	// can say the same, and in lists.
 	Writes *PolicyRule `json:"writes,omitempty"`
+	// NoRule says why that scope can write no rule for a question that is open; absent
+	// where it can, and in lists.
+	NoRule string `json:"no_rule,omitempty"`
 }
 
 // ApprovalDecision is the body of POST /v1/approvals/{id}/allow and of /deny.

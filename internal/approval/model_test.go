@@ -103,11 +103,11 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		},
 		"policy": func(t *rapid.T) {
 			if rapid.IntRange(0, 2).Draw(t, "other?") > 0 {
-				m.q.Use(m.name(), m.wait)
+				m.q.Use(m.name(), m.wait, func() {})
 				return
 			}
 			m.revision++
-			m.q.Use(m.name(), m.wait)
+			m.q.Use(m.name(), m.wait, func() {})
 			clear(m.grants)
 			m.endAll(Voided)
 		},
@@ -238,13 +238,13 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(*testing.T) {
 			m := &model{t: rt, q: NewQueue(), revision: 1, grants: map[Question]time.Time{}, wait: 10 * time.Second}
-			m.q.Use(m.name(), m.wait)
+			m.q.Use(m.name(), m.wait, func() {})
 			m.q.Attend("s0")
 			defer func() {
 				for _, w := range m.waiters {
 					w.cancel()
 				}
-				m.q.Use("end", m.wait)
+				m.q.Use("end", m.wait, func() {})
 				synctest.Wait()
 			}()
 			rt.Repeat(m.actions())

@@ -62,6 +62,8 @@ type entry struct {
 type Outcome struct {
 	State State
 	Full  bool // it is refused for there are too many
+	// Changed: it is void for the policy is another, under which it may be asked anew.
+	Changed bool
 }
 
 // NewQueue returns a queue that lets nothing go before Use.
@@ -70,17 +72,19 @@ func NewQueue() *Queue {
 }
 
 // Use says which policy holds, and how long answers are waited for from now on.
-// What was asked and granted under another is void.
-func (q *Queue) Use(revision string, timeout time.Duration) {
+// What was asked and granted under another is void; who waited may ask anew. hold has
+// others decide by the policy: nobody asks after it and before the queue knows.
+func (q *Queue) Use(revision string, timeout time.Duration, hold func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	hold()
 	q.timeout = timeout
 	if q.revision == revision {
 		return
 	}
 	q.revision = revision
 	if !weak.On(weak.NetAskStale) {
-		q.voidLocked()
+		q.voidLocked(Outcome{Changed: true})
 	}
 }
 
@@ -90,14 +94,14 @@ func (q *Queue) Attend(session string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.session != "" && q.session != session {
-		q.voidLocked()
+		q.voidLocked(Outcome{})
 	}
 	q.session = session
 }
 
-func (q *Queue) voidLocked() {
+func (q *Queue) voidLocked(out Outcome) {
 	for _, e := range q.open {
-		q.moveLocked(e, Void, Outcome{})
+		q.moveLocked(e, Void, out)
 	}
 	for _, e := range q.grants {
 		q.moveLocked(e, Void, Outcome{})
@@ -136,7 +140,7 @@ func (q *Queue) Ask(ctx context.Context, question Question, begun func()) Outcom
 		return Outcome{State: Withdrawn}
 	}
 	if out.State.LetsGo() && !q.holds(question) {
-		return Outcome{State: Voided}
+		return Outcome{State: Voided, Changed: true}
 	}
 	return out
 }
@@ -156,7 +160,7 @@ func (q *Queue) join(question Question) (*entry, chan Outcome, Outcome) {
 		return nil, nil, Outcome{State: Granted}
 	}
 	if question.Revision != q.revision {
-		return nil, nil, Outcome{State: Voided}
+		return nil, nil, Outcome{State: Voided, Changed: true}
 	}
 	e := q.asked[question]
 	bounded := !weak.On(weak.NetAskUnbounded)

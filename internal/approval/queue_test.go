@@ -46,7 +46,7 @@ func answer(h Held, e Event) Answer {
 func within(t *testing.T, f func(t *testing.T, q *Queue)) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue()
-		q.Use("r1", 10*time.Second)
+		q.Use("r1", 10*time.Second, func() {})
 		f(t, q)
 	})
 }
@@ -173,19 +173,20 @@ func TestChangedPolicyVoids(t *testing.T) {
 		<-granted
 		open := ask(t.Context(), q, question("/open"))
 		h := held(t, q, 1)[0]
-		q.Use("r1", time.Second) // the same policy, told again
+		q.Use("r1", time.Second, func() {}) // the same policy, told again
 		held(t, q, 1)
-		q.Use("r2", 10*time.Second)
+		q.Use("r2", 10*time.Second, func() {})
 		if err := q.Answer(answer(h, Allow)); !errors.Is(err, ErrUnknown) {
 			t.Errorf("an answer under the old policy: %v", err)
 		}
-		if out := <-open; out.State != Voided {
+		if out := <-open; out.State != Voided || !out.Changed {
 			t.Errorf("what was open: %v", out)
 		}
 		for _, revision := range []string{"r1", "r2"} {
 			again := question("/granted")
 			again.Revision = revision
-			if out := <-ask(t.Context(), q, again); out.State.LetsGo() {
+			out := <-ask(t.Context(), q, again)
+			if out.State.LetsGo() || out.Changed != (revision == "r1") {
 				t.Errorf("what was granted, asked under %s: %v", revision, out)
 			}
 		}
@@ -199,7 +200,7 @@ func TestAnotherDaemonVoids(t *testing.T) {
 		q.Attend("first")
 		held(t, q, 1)
 		q.Attend("second")
-		if out := <-open; out.State != Voided {
+		if out := <-open; out.State != Voided || out.Changed {
 			t.Errorf("what was open: %v", out)
 		}
 	})
@@ -257,7 +258,7 @@ func TestMismatchedAnswers(t *testing.T) {
 
 func TestLongQuestionsAreRefused(t *testing.T) {
 	q := NewQueue()
-	q.Use("r1", time.Second)
+	q.Use("r1", time.Second, func() {})
 	long := question("/" + string(make([]byte, MaxTarget)))
 	if out := q.Ask(t.Context(), long, func() { t.Error("asked") }); out.State != Denied {
 		t.Errorf("became %v", out)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -315,8 +316,8 @@ func about(one *api.Approval) string {
 // showRule shows what a policy gets, and asks.
 func (a *app) showRule(ctx context.Context, one *api.Approval, yes bool) error {
 	if one.Writes == nil { // nothing is written that nobody saw
-		return sandbox.Errorf(sandbox.Conflict, "approval %d: no rule can be written for it", one.ID).
-			WithHint("allow it once, or for this sandbox: --scope sandbox")
+		return sandbox.Errorf(sandbox.Conflict, "approval %d: %s", one.ID, cmp.Or(one.NoRule, "no rule can be written for it")).
+			WithHint("allow it once, or for this sandbox: --scope sandbox; see what waits now: carboy approve ls")
 	}
 	lines, err := ruleLines(one.Writes)
 	if err != nil {

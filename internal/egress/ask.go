@@ -66,33 +66,61 @@ func (s *service) askPersonOf(f *flow, down any) bool {
 }
 
 // askPerson reports whether a flow may go on: where its rule wants that, a person
-// is asked. It has recorded why not.
+// is asked, and anew where the policy has changed meanwhile. It has recorded why not.
 func (s *service) askPerson(ctx context.Context, f *flow) bool {
 	if !f.verdict.Ask {
 		return true
 	}
+	for {
+		if f.verdict.Ask {
+			out, anew := s.askOnce(ctx, f)
+			if out.State.LetsGo() && !anew {
+				return true
+			}
+			if !anew {
+				s.askRefused(f, out)
+				return false
+			}
+		} else if s.settles(f, "") {
+			return true
+		}
+		if !s.decide(f) {
+			return false
+		}
+	}
+}
+
+// askOnce asks a person under the policy of the flow's verdict. anew: that holds no longer,
+// and the flow waits on.
+func (s *service) askOnce(ctx context.Context, f *flow) (out approval.Outcome, anew bool) {
 	q := f.question()
 	f.Update(func(i *relay.Info) { i.Waits = true })
-	out := s.asks.Ask(ctx, q, func() {
+	out = s.asks.Ask(ctx, q, func() {
 		s.record(netlog.Record{
 			Time: time.Now(), Verdict: netlog.Ask, Rule: q.Rule, Reason: "a person is asked",
 			Protocol: f.protocol, Host: first(f.conn.Names), Address: addressText(f.conn.Addr),
 		})
 	})
+	if out.State.LetsGo() {
+		return out, !s.settles(f, q.Revision)
+	}
+	if out.Changed {
+		return out, true
+	}
+	f.Update(func(i *relay.Info) { i.Waits = false })
+	return out, false
+}
+
+// settles ends a flow's wait with a person's consent, "" where none is wanted, unless the
+// policy is another by now than that of its verdict. What changes from here on, the recheck
+// sees.
+func (s *service) settles(f *flow, consent string) (done bool) {
 	f.Update(func(i *relay.Info) {
-		if i.Waits = false; out.State.LetsGo() {
-			i.Consent = q.Revision
+		if done = s.set.Load().Revision() == f.revision || weak.On(weak.NetAskStale); done {
+			i.Waits, i.Consent = false, consent
 		}
 	})
-	// What changes from here on, the recheck sees.
-	if out.State.LetsGo() && s.set.Load().Revision() != q.Revision && !weak.On(weak.NetAskStale) {
-		out.State = approval.Voided
-	}
-	if out.State.LetsGo() {
-		return true
-	}
-	s.askRefused(f, out)
-	return false
+	return done
 }
 
 func (s *service) askRefused(f *flow, out approval.Outcome) {

@@ -114,7 +114,8 @@ func TestAskedConnection(t *testing.T) {
 	}
 }
 
-// A policy that changes cuts what a person had allowed, and voids what is asked.
+// A policy that changes cuts what a person had allowed, and has what still waits asked anew:
+// an answer to what was asked before is none. What it denies is refused, and what it allows goes on.
 func TestAskedConnectionIsCut(t *testing.T) {
 	echoAt(t, worldA+":7000")
 	w, l := attended(t, asking("20s"))
@@ -135,18 +136,58 @@ func TestAskedConnectionIsCut(t *testing.T) {
 		t.Fatalf("told the same policy again: %v", err)
 	}
 	held := w.opens()
-	l.asks(t, 1)
-	w.sb.Spec.Policy = asking("21s")
-	if err := w.g.Set(t.Context(), w.sb); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-held; err == nil {
-		t.Error("what waited goes on")
-	}
+	before := l.asks(t, 1)[0]
+	w.turns(asking("21s"))
 	if err := echoes(c); err == nil {
 		t.Error("what was allowed under another policy goes on")
 	}
+	if err := w.answer(before, approval.Allow); err == nil {
+		t.Error("an answer under another policy was taken")
+	}
+	until(t, "it is asked anew", func() bool { h := l.open(); return len(h) == 1 && h[0].ID != before.ID })
+	select {
+	case err := <-held:
+		t.Fatalf("what waited did not wait on: %v", err)
+	default:
+	}
+	if err := w.answer(l.open()[0], approval.Allow); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-held; err != nil {
+		t.Errorf("allowed under the new policy: %v", err)
+	}
+	held = w.opens()
+	l.asks(t, 1)
+	w.turns(tcpTo(worldA, 7000))
+	if err := <-held; err != nil {
+		t.Errorf("a rule allows it by now: %v", err)
+	}
+	w.turns(asking("20s"))
 	l.asks(t, 0)
+	held = w.opens()
+	l.asks(t, 1)
+	bounded := tcpTo(worldA, 7000)
+	bounded.Rules[0].Limits.Bytes = 1
+	w.turns(bounded)
+	if err := <-held; err == nil {
+		t.Error("the new limits of the same rule don't hold")
+	}
+	w.turns(asking("20s"))
+	held = w.opens()
+	l.asks(t, 1)
+	w.turns(tcpTo(worldA, 7001))
+	if err := <-held; err == nil {
+		t.Error("what is denied by now goes on")
+	}
+}
+
+// turns has another policy hold.
+func (w *watched) turns(p *policy.Policy) {
+	w.t.Helper()
+	w.sb.Spec.Policy = p
+	if err := w.g.Set(w.t.Context(), w.sb); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // A gate that dies takes what it asked along, and one that comes asks anew.

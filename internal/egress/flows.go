@@ -124,27 +124,41 @@ func (s *service) open(protocol string, conn policy.Conn) *flow {
 		s.refused(protocol, conn, policy.Verdict{Code: codeTooMany, Reason: err.Error()})
 		return nil
 	}
+	f := &flow{Flow: listed, protocol: protocol, conn: conn}
+	if !s.decide(f) {
+		f.Close()
+		return nil
+	}
+	return f
+}
+
+// decide asks the policy as it is now about a flow that is listed, and reports whether it may
+// be. It has recorded why not.
+func (s *service) decide(f *flow) bool {
 	set := s.set.Load()
-	f := &flow{Flow: listed, protocol: protocol, conn: conn, verdict: set.Connect(conn), revision: set.Revision()}
+	before := f.verdict
+	f.verdict, f.revision = set.Connect(f.conn), set.Revision()
 	if f.verdict.Mode != policy.ModeRelay {
 		if f.verdict.Allowed() {
 			f.verdict.Code, f.verdict.Reason = policy.CodeProtocol, "only HTTP is allowed there, and these are datagrams"
 		}
-		f.Close()
-		s.refused(protocol, conn, f.verdict)
-		return nil
+		s.refused(f.protocol, f.conn, f.verdict)
+		return false
 	}
+	if f.verdict.CountsAs(before) {
+		return true // it has been counted
+	}
+	f.account = nil
 	if r := f.verdict.Route; r != nil {
 		f.account = s.meter.Rule(f.verdict.Rule, r.Limits)
 	}
 	if wait, ok := f.account.Begin(); !ok {
-		f.Close()
-		s.refused(protocol, conn, policy.Verdict{
+		s.refused(f.protocol, f.conn, policy.Verdict{
 			Code: codeLimit, Rule: f.verdict.Rule, Reason: "the rule's connections of this minute are used up, for " + wait.Round(time.Second).String(),
 		})
-		return nil
+		return false
 	}
-	return f
+	return true
 }
 
 func (f *flow) options() relay.Options {

@@ -120,9 +120,8 @@ func (s *service) apply(c config) error {
 	defer s.change.Unlock()
 	s.vault.set(c.Secrets)
 	s.guard.Set(c.Placeholders)
-	s.set.Store(set.Closing(s.host.has))
+	s.asks.Use(set.Revision(), set.AskTimeout(), func() { s.set.Store(set.Closing(s.host.has)) })
 	s.desk.Set(set.Services())
-	s.asks.Use(set.Revision(), set.AskTimeout())
 	if s.proxy != nil {
 		s.proxy.Recheck()
 		s.recheck()

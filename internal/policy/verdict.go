@@ -136,6 +136,18 @@ type Verdict struct {
 // Allowed reports whether it is no refusal.
 func (v Verdict) Allowed() bool { return v.Mode != ModeRefuse && v.Mode != "" }
 
+// CountsAs reports whether what was counted for the rule of another verdict is counted
+// for this one's.
+func (v Verdict) CountsAs(other Verdict) bool {
+	limits := func(v Verdict) (l Limits) {
+		if v.Route != nil {
+			l = v.Route.Limits
+		}
+		return l
+	}
+	return v.Rule != "" && v.Rule == other.Rule && limits(v) == limits(other)
+}
+
 // Route is what a rule asks of the traffic that it lets through.
 type Route struct {
 	Rule    string

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
@@ -112,8 +113,13 @@ func numberOf(r *http.Request) (int64, error) {
 func (a approvalAPI) get(w http.ResponseWriter, r *http.Request) {
 	one, err := a.one(r)
 	if err == nil && one.State == string(approval.Asked) {
-		if w, rerr := a.rule(r, one, nil); rerr == nil {
+		w, why := a.rule(r, one, nil)
+		switch sandbox.KindOf(why) {
+		case "":
 			one.Writes = &w.rule
+		case sandbox.Internal: // it is for the log alone
+		default:
+			one.NoRule = strings.TrimPrefix(why.Error(), fmt.Sprintf("approval %d: ", one.ID))
 		}
 	}
 	answer(w, http.StatusOK, one, err)
@@ -158,7 +164,8 @@ func (a approvalAPI) rule(r *http.Request, one api.Approval, shown *policy.Rule)
 		return written{}, sandbox.PolicyError("policy", err)
 	}
 	if shown == nil && set.Revision() != one.Revision {
-		return refused("the policy has changed since it was asked")
+		e := sandbox.Errorf(sandbox.Conflict, "approval %d: the policy has changed since it was asked: what still waits is asked anew", one.ID)
+		return written{}, e.WithHint("carboy approve ls")
 	}
 	q := policy.Question{Rule: one.Rule, Host: one.Host, Port: one.Port, Address: one.Address, Method: one.Method, Target: one.Target, Secret: one.Secret}
 	rule, err := set.Always(fmt.Sprintf("approved-%d", one.ID), q)

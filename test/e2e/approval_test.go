@@ -207,9 +207,14 @@ func TestAskFailsClosed(t *testing.T) {
 				t.Errorf("the same under its grant: %q", out)
 			}
 			other := h.asking(name, "curl", "-sS", askURL+"/7")
-			h.waits(1)
+			q = h.waits(1)[0]
 			h.ok("policy", "set", name, "--policy", h.write("other.yaml", fmt.Sprintf(askPolicy, "121s")))
-			refusedWith(t, <-other, "approval_voided")
+			anew := h.anew(q.ID)
+			if r := h.run(nil, "approve", "allow", fmt.Sprint(q.ID)); r.code == 0 || !strings.Contains(r.stderr, fmt.Sprintf("it is asked anew as approval %d", anew)) {
+				t.Errorf("an answer under another policy: %+v", r)
+			}
+			h.ok("approve", "deny", fmt.Sprint(anew))
+			refusedWith(t, <-other, "approval_denied")
 			h.waits(0)
 			void := h.asking(name, "curl", "-sS", askURL) // what was granted is asked anew
 			h.ok("approve", "deny", fmt.Sprint(h.waits(1)[0].ID))
@@ -221,11 +226,29 @@ func TestAskFailsClosed(t *testing.T) {
 	}
 }
 
-// A rule is written, and holds.
+// anew is the number of the one question that waits, once it is another than before.
+func (h *home) anew(before int64) (id int64) {
+	h.t.Helper()
+	until(h.t, func() bool {
+		list := h.waitsNow()
+		if len(list) == 1 {
+			id = list[0].ID
+		}
+		return len(list) == 1 && id != before
+	})
+	return id
+}
+
+// A rule is written, and holds. What else waits is decided under it: it is let go where the rule
+// is about that too, and waits on where not.
 func TestAskAlways(t *testing.T) {
 	w, h, name := askBox(t, "process", "60s")
 	held := h.asking(name, "curl", "-sS", askURL+"?a=b")
 	id := fmt.Sprint(h.waits(1)[0].ID)
+	others := h.asking(name, "curl", "-sS", askURL+"?x=y&a=b")
+	h.waits(2)
+	waiting := h.asking(name, "curl", "-sS", askURL+"?a=d")
+	last := h.waits(3)[2]
 	if r := h.run(nil, "approve", "allow", "--scope", "always", id); r.code == 0 || !strings.Contains(r.stderr, "no terminal to ask on") || !strings.Contains(r.stderr, "approved-"+id) {
 		t.Errorf("without --yes: %+v", r)
 	}
@@ -233,13 +256,18 @@ func TestAskAlways(t *testing.T) {
 	if r := <-held; r.code != 0 || !strings.Contains(r.stdout, "hello") {
 		t.Fatalf("what waited: %+v", r)
 	}
+	if r := <-others; r.code != 0 || !strings.Contains(r.stdout, "hello") {
+		t.Fatalf("what the rule is about too: %+v", r)
+	}
+	h.ok("approve", "deny", fmt.Sprint(h.anew(last.ID)))
+	refusedWith(t, <-waiting, "approval_denied")
 	if out := h.ok("exec", name, "--", "curl", "-sS", askURL+"?a=b"); !strings.Contains(out, "hello") {
 		t.Errorf("the same: %q", out)
 	}
 	other := h.asking(name, "curl", "-sS", askURL+"?a=c")
 	h.ok("approve", "deny", fmt.Sprint(h.waits(1)[0].ID))
 	refusedWith(t, <-other, "approval_denied")
-	if got := w.received("api.example.com"); len(got) != 2 {
+	if got := w.received("api.example.com"); len(got) != 3 {
 		t.Errorf("the server received %+v", got)
 	}
 }
@@ -258,7 +286,8 @@ func TestAskFlood(t *testing.T) {
 	}
 	// What is held is so until all the others have been refused.
 	h.ok("exec", name, "--", "sh", "-c", "until test -e /tmp/refused; do sleep 0.1; done")
-	h.ok("policy", "set", name, "--policy", h.write("end.yaml", fmt.Sprintf(askPolicy, "301s")))
+	no := "rules:\n  - {id: no, action: deny, hosts: [api.example.com], matches: [{methods: [GET]}]}\n"
+	h.ok("policy", "set", name, "--policy", h.write("end.yaml", strings.Replace(fmt.Sprintf(askPolicy, "300s"), "rules:\n", no, 1)))
 	r := <-flood
 	codes := map[string]int{}
 	if err := json.Unmarshal([]byte(r.stdout), &codes); err != nil {

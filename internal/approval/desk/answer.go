@@ -129,7 +129,7 @@ func (d *Desk) over(ctx context.Context, c sandbox.Caller, id int64) error {
 	text := map[string]string{
 		string(approval.Allowed): "it was allowed", string(approval.Granted): "it was allowed for the sandbox",
 		string(approval.Denied): "it was denied", string(approval.Expired): "nobody answered in time, and it was refused",
-		string(approval.Voided): "it is void, and was refused",
+		string(approval.Voided): "it is void: the policy, the gate or the daemon has changed since",
 	}[a.State]
 	if text == "" {
 		text = "it is over"
@@ -137,7 +137,36 @@ func (d *Desk) over(ctx context.Context, c sandbox.Caller, id int64) error {
 	if a.By != "" {
 		text += " by " + a.By
 	}
-	return sandbox.Errorf(sandbox.Conflict, "approval %d: %s", id, text).WithHint("what asks again gets a new number: carboy approve ls")
+	hint := "what asks again gets a new number: carboy approve ls"
+	if n := d.anew(&a); n != 0 {
+		text, hint = fmt.Sprintf("%s; it is asked anew as approval %d", text, n), fmt.Sprintf("carboy approve show %d", n)
+	}
+	return sandbox.Errorf(sandbox.Conflict, "approval %d: %s", id, text).WithHint("%s", hint)
+}
+
+// anew is the number of the one open question that asks the same as one that is void; 0 where
+// there is none, or several, for the query of what is over is not kept.
+func (d *Desk) anew(a *api.Approval) (n int64) {
+	if a.State != string(approval.Voided) {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	same := func(b *api.Approval) bool {
+		return a.SandboxID == b.SandboxID && a.Kind == b.Kind && a.Rule == b.Rule && a.Protocol == b.Protocol && a.Host == b.Host &&
+			a.Port == b.Port && a.Address == b.Address && a.Method == b.Method && a.Target == b.Target && a.Secret == b.Secret && a.Body == b.Body
+	}
+	for id, it := range d.open {
+		b := it.quiet()
+		switch {
+		case !same(&b):
+		case n != 0:
+			return 0
+		default:
+			n = id
+		}
+	}
+	return n
 }
 
 // EventText is a line of a sandbox's log about a question.

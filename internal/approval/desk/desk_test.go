@@ -182,6 +182,40 @@ func TestGateEnds(t *testing.T) {
 	}
 }
 
+// Who answers what is void is told what asks the same now, where that is one.
+func TestVoidedIsAskedAnew(t *testing.T) {
+	w := newWorld(0)
+	l := w.Line(box("sb_a"))
+	l.Seen(holds("/a?q", "/b"))
+	ids := w.list(t, owner)
+	s := holds("/a?q", "/a?p")
+	first := s.Open[0].Question.Revision
+	s.Gone = []approval.Gone{{ID: "gate-/a?q", State: approval.Voided}, {ID: "gate-/b", State: approval.Voided}}
+	for i := range s.Open {
+		s.Open[i].ID, s.Open[i].Question.Revision = fmt.Sprint("anew-", i), "r2"
+	}
+	l.Seen(s)
+	answer := func(id int64) string {
+		_, err := w.Decide(t.Context(), owner, id, Decision{Allow: true})
+		return fmt.Sprint(err)
+	}
+	if got := answer(ids[0].ID); strings.Contains(got, "asked anew") || !strings.Contains(got, "it is void") {
+		t.Errorf("two ask the same: %s", got)
+	}
+	s.Open = s.Open[:1]
+	for _, revision := range []string{"r2", first} { // the policy may be as it was
+		s.Open[0].ID, s.Open[0].Question.Revision = "anew-under-"+revision, revision
+		l.Seen(s)
+		now := w.list(t, owner)[0].ID
+		if got := answer(ids[0].ID); !strings.Contains(got, fmt.Sprintf("it is asked anew as approval %d", now)) {
+			t.Errorf("one asks the same: %s", got)
+		}
+	}
+	if got := answer(ids[1].ID); strings.Contains(got, "asked anew") {
+		t.Errorf("none asks the same: %s", got)
+	}
+}
+
 func TestHostileGates(t *testing.T) {
 	w := newWorld(0)
 	bad := holds("/ok", "/\x1b]2;title", "/\xff", "/"+strings.Repeat("x", approval.MaxTarget))

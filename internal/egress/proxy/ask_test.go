@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,19 +98,117 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// A policy that changes between the answer and what is let go wins.
-func TestPolicyChangesWithTheAnswer(t *testing.T) {
-	p := &person{}
-	w := newWorld(t, askAPI, asks(p))
-	w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
-	p.say = func(approval.Question) approval.Outcome {
-		other := askAPI
-		other.Ask.Timeout = "60s"
-		w.set(other)
-		return approval.Outcome{State: approval.Allowed}
+// after returns askAPI with another time-out, so that it is another policy, and what is added.
+func after(timeout string, rules ...policy.Rule) policy.Policy {
+	p := askAPI
+	p.Ask.Timeout = timeout
+	p.Rules = append(rules, p.Rules...)
+	return p
+}
+
+// A policy that changes while something waits has it asked anew under that, where that asks
+// still; what it allows is let go, and what it denies refused. An answer to the old question,
+// which may come at that very moment, lets nothing go.
+func TestPolicyTurnsUnderAQuestion(t *testing.T) {
+	allow := policy.Rule{ID: "approved", Hosts: []string{"api.example.com"}, Matches: []policy.Match{{Methods: []string{"GET"}}}}
+	deny := allow
+	deny.ID, deny.Action = "no", policy.ActionDeny
+	for name, tt := range map[string]struct {
+		then   policy.Policy
+		last   approval.State
+		asked  int
+		status int
+		code   string
+	}{
+		"asked-anew":        {after("60s"), approval.Allowed, 2, 200, ""},
+		"asked-anew-denied": {after("60s"), approval.Denied, 2, 403, proxy.CodeApprovalDenied},
+		"allowed":           {after("", allow), "", 1, 200, ""},
+		"denied":            {after("", deny), "", 1, 403, proxy.CodeCut},
+	} {
+		for _, old := range []approval.Outcome{{State: approval.Voided, Changed: true}, {State: approval.Allowed}} {
+			t.Run(name+"-"+string(old.State), func(t *testing.T) {
+				p := &person{}
+				w := newWorld(t, askAPI, asks(p))
+				var reached atomic.Int32
+				w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { reached.Add(1); _, _ = rw.Write([]byte("ok")) }))
+				var set sync.WaitGroup
+				p.say = func(approval.Question) approval.Outcome {
+					if len(p.asked) > 1 {
+						return approval.Outcome{State: tt.last}
+					}
+					w.set(tt.then)
+					set.Go(func() { w.proxy.Recheck() })
+					return old
+				}
+				status, body := asked(t, w, "https://api.example.com/")
+				set.Wait()
+				if status != tt.status || !strings.Contains(body, tt.code) || reached.Load() != map[bool]int32{true: 1}[status == 200] {
+					t.Errorf("%d %s, reached %d", status, body, reached.Load())
+				}
+				q := p.questions()
+				if len(q) != tt.asked {
+					t.Fatalf("asked: %+v", q)
+				}
+				if last := q[len(q)-1]; len(q) == 2 && (last.Revision == q[0].Revision || last.Revision != w.policy.Load().Revision()) {
+					t.Errorf("asked anew: %+v", last)
+				}
+			})
+		}
 	}
-	if status, body := asked(t, w, "https://api.example.com/"); status != 403 || !strings.Contains(body, proxy.CodeApprovalVoided) {
-		t.Errorf("%d %s", status, body)
+}
+
+// A request whose secret a person is asked about waits on as well, where all else is the same.
+func TestPolicyTurnsUnderASecret(t *testing.T) {
+	secret := policy.Secret{Name: "TOKEN", Header: "X-Api-Key", Ask: true}
+	rule := func(s ...policy.Secret) policy.Rule {
+		return policy.Rule{ID: "api", Hosts: []string{"api.example.com"}, Secrets: s}
+	}
+	deny := policy.Rule{ID: "no", Action: policy.ActionDeny, Hosts: []string{"api.example.com"}, Matches: []policy.Match{{Methods: []string{"GET"}}}}
+	given, elsewhere := secret, secret
+	given.Ask, elsewhere.Header = false, "X-Other-Key"
+	for name, tt := range map[string]struct {
+		then   policy.Policy
+		asked  int
+		status int
+		code   string
+	}{
+		"asked-anew":   {policy.Policy{Rules: []policy.Rule{rule(secret), {ID: "more", Hosts: []string{"b.example"}}}}, 2, 200, "given: true"},
+		"allowed":      {policy.Policy{Rules: []policy.Rule{rule(given)}}, 1, 200, "given: true"},
+		"not-given":    {policy.Policy{Rules: []policy.Rule{rule()}}, 1, 403, proxy.CodeApprovalVoided},
+		"put-in-other": {policy.Policy{Rules: []policy.Rule{rule(elsewhere)}}, 1, 403, proxy.CodeApprovalVoided},
+		"denied":       {policy.Policy{Rules: []policy.Rule{deny, rule(secret)}}, 1, 403, proxy.CodeCut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &person{}
+			o := asks(p)
+			o.secrets = map[string]string{"TOKEN": "value-of-the-token"}
+			w := newWorld(t, policy.Policy{Rules: []policy.Rule{rule(secret)}}, o)
+			w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(rw, "given: ", r.Header.Get("X-Api-Key") == "value-of-the-token")
+			}))
+			p.say = func(approval.Question) approval.Outcome {
+				if len(p.asked) > 1 {
+					return approval.Outcome{State: approval.Allowed}
+				}
+				w.set(tt.then, "TOKEN")
+				w.proxy.Recheck()
+				return approval.Outcome{State: approval.Voided, Changed: true}
+			}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("X-Api-Key", placeholder("TOKEN"))
+			resp, err := w.client(false).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, _ := io.ReadAll(resp.Body)
+			if resp.StatusCode != tt.status || !strings.Contains(string(body), tt.code) || len(p.questions()) != tt.asked {
+				t.Errorf("%d %s, asked %+v", resp.StatusCode, body, p.questions())
+			}
+		})
 	}
 }
 

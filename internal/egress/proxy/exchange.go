@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/approval"
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
@@ -124,22 +123,38 @@ func (x *exchange) serve() *Refusal {
 	if x.r.URL.Path == "" {
 		x.r.URL.Path = "/" // a URL without a path: as it will go upstream
 	}
-	x.ask(policy.Request{
+	q := policy.Request{
 		Addr: x.dst, Name: x.name, TLS: cn.tls,
 		Method: x.r.Method, URL: x.r.URL, Header: sentOn(x.r.Header),
-	})
-	if !x.verdict.Allowed() {
-		return ofVerdict(x.verdict, x.host(), x.dst.Port(), cn.tls)
 	}
-	if why := x.bound(); why != nil {
-		return why
-	}
-	if x.verdict.Ask {
-		if why := x.askPerson(approval.Request, ""); why != nil {
+	for {
+		if why := x.decide(q); why != nil {
 			return why
 		}
+		why, anew := x.consented()
+		if why != nil {
+			return why
+		}
+		if !anew {
+			return x.forward()
+		}
 	}
-	return x.forward()
+}
+
+// decide asks the policy whether the request may go, and counts it for its rule: while it waits
+// for a person, once for the same rule.
+func (x *exchange) decide(q policy.Request) *Refusal {
+	waits, before := x.waits(), x.verdict
+	x.ask(q)
+	switch {
+	case !x.verdict.Allowed() && waits:
+		return x.cutFor(x.verdict, x.verdict.Reason)
+	case !x.verdict.Allowed():
+		return ofVerdict(x.verdict, x.host(), x.dst.Port(), x.cn.tls)
+	case waits && x.verdict.CountsAs(before):
+		return nil
+	}
+	return x.bound()
 }
 
 // ask asks the policy. What is asked is noted first, so that a change of the

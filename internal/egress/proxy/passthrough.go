@@ -42,21 +42,16 @@ func (cn *conn) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool
 	cn.mu.Lock()
 	cn.relayed = v.Mode
 	cn.mu.Unlock()
-	route := &policy.Route{Rule: v.Rule}
-	if v.Route != nil {
-		route = v.Route
+	route, account, why := cn.begin(v)
+	if why == nil {
+		before := v
+		if v, why = cn.consented(v); why == nil && !v.CountsAs(before) {
+			route, account, why = cn.begin(v)
+		}
 	}
-	account := cn.p.o.Meter.Rule(route.Rule, route.Limits)
-	if wait, ok := account.Begin(); !ok {
-		cn.reset(tooFast(route.Rule, wait))
-		return
-	}
-	if why := cn.askPerson(v); why != nil {
+	if why != nil {
 		cn.reset(why)
 		return
-	}
-	if v.Ask {
-		v.Reason = reasonAllowed
 	}
 	up, err := cn.p.dial(cn.ctx, cn.addrs)
 	if err != nil {
@@ -74,10 +69,10 @@ func (cn *conn) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool
 	if cn.tls {
 		rec.Protocol = "tls"
 	}
-	why, cut := errors.AsType[*Refusal](cutBy(cn.ctx)) // the connection may be closed before the relay sees why
+	cutFor, cut := errors.AsType[*Refusal](cutBy(cn.ctx)) // the connection may be closed before the relay sees why
 	switch {
 	case cut:
-		rec.Verdict, rec.Code, rec.Reason, rec.Result = netlog.Deny, why.Code, why.Reason, string(relay.EndCut)
+		rec.Verdict, rec.Code, rec.Reason, rec.Result = netlog.Deny, cutFor.Code, cutFor.Reason, string(relay.EndCut)
 	case res.End == relay.EndLimit:
 		rec.Verdict, rec.Code, rec.Reason = netlog.Deny, CodeLimit, "the connection carried as many bytes as its rule allows"
 	case res.End == relay.EndWatch:
@@ -86,6 +81,19 @@ func (cn *conn) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool
 		rec.Result = ""
 	}
 	cn.p.o.Record(rec)
+}
+
+// begin counts a connection for the rule of a verdict.
+func (cn *conn) begin(v policy.Verdict) (*policy.Route, *relay.Account, *Refusal) {
+	route := &policy.Route{Rule: v.Rule}
+	if v.Route != nil {
+		route = v.Route
+	}
+	account := cn.p.o.Meter.Rule(route.Rule, route.Limits)
+	if wait, ok := account.Begin(); !ok {
+		return nil, nil, tooFast(route.Rule, wait)
+	}
+	return route, account, nil
 }
 
 // dial connects to the first of addresses that answers.

@@ -37,13 +37,10 @@ func (cn *conn) recheck() (cut int) {
 	for x := range cn.live {
 		live = append(live, x)
 	}
-	stream, settled := cn.settled, cn.isSettled
+	settled := cn.isSettled
 	cn.mu.Unlock()
 	if settled || relayed != "" {
-		v := cn.p.o.Policy().Stream(stream)
-		if !settled { // nothing of it was read
-			v = cn.p.o.Policy().Connect(cn.policyConn())
-		}
+		v := cn.verdict(cn.p.o.Policy(), cn.policyConn())
 		if why := cn.changed(v, relayed); why != "" {
 			cn.end(cn.cutFor(v, why))
 			return 1
@@ -55,6 +52,18 @@ func (cn *conn) recheck() (cut int) {
 		}
 	}
 	return cut
+}
+
+// verdict is a policy's about the connection as far as it has been read, to where conn says.
+func (cn *conn) verdict(pol Policy, conn policy.Conn) policy.Verdict {
+	cn.mu.Lock()
+	stream, settled := cn.settled, cn.isSettled
+	cn.mu.Unlock()
+	if !settled { // nothing of it was read
+		return pol.Connect(conn)
+	}
+	stream.Conn = conn
+	return pol.Stream(stream)
 }
 
 // changed says why a connection that goes on in a mode may not, "" where it
@@ -119,6 +128,13 @@ func (x *exchange) recheck() bool {
 	r.Rule = v.Rule
 	x.fail(r)
 	return true
+}
+
+// cutFor is a Recheck's refusal of a request that waits, and sees the new policy itself.
+func (x *exchange) cutFor(v policy.Verdict, reason string) *Refusal {
+	r := refuse(http.StatusForbidden, CodeCut, "the policy has changed: "+reason)
+	r.Rule, r.Host = v.Rule, x.host()
+	return r
 }
 
 // givesAll reports whether a route still gives each of the secrets used.
