@@ -101,10 +101,11 @@ type Workspace struct {
 type Mount struct {
 	Source string `json:"source,omitempty"` // absolute path on the daemon's host
 	Volume string `json:"volume,omitempty"` // a volume's name or, where it is asked for, its ID
-	// Own is a directory on the sandbox's disk that belongs to root. It is no
-	// part of the workspace's changes, nor of a snapshot.
+	// Own is a directory on the sandbox's disk that belongs to Owner: "root", the
+	// default, or "user". It is no part of the workspace's changes, nor of a snapshot.
 	Own      bool   `json:"own,omitempty"`
-	Target   string `json:"target"` // absolute path inside
+	Owner    string `json:"owner,omitempty"` // of Own: whose it is
+	Target   string `json:"target"`          // absolute path inside
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
@@ -282,14 +283,16 @@ type Usage struct {
 	CPUMillis int64     `json:"cpu_ms"`             // processor time since its start; -1: not counted
 	CPULoad   float64   `json:"cpu_load,omitempty"` // where it is not: the share of its processors that was busy, from 0 to 1; -1: not known
 	CPUs      float64   `json:"cpus"`               // it may use
-	Memory    int64     `json:"memory"`             // bytes, the file cache apart; -1: not known
+	Memory    int64     `json:"memory"`             // bytes, the cache apart; -1: not known
 	MemoryMax int64     `json:"memory_max"`
-	PIDs      int       `json:"pids"` // processes and threads, as it says itself; -1: it did not
-	PIDsMax   int64     `json:"pids_max"`
-	Disk      int64     `json:"disk"` // bytes; of the machine's disk where the sandbox has none of its own
-	DiskMax   int64     `json:"disk_max"`
-	Sent      uint64    `json:"sent"` // bytes through its gate
-	Received  uint64    `json:"received"`
+	// MemoryCache is bytes besides: what is kept of files, which the machine takes back when it needs them; -1: not known.
+	MemoryCache int64  `json:"memory_cache"`
+	PIDs        int    `json:"pids"` // processes and threads, as it says itself; -1: it did not
+	PIDsMax     int64  `json:"pids_max"`
+	Disk        int64  `json:"disk"` // bytes; of the machine's disk where the sandbox has none of its own
+	DiskMax     int64  `json:"disk_max"`
+	Sent        uint64 `json:"sent"` // bytes through its gate
+	Received    uint64 `json:"received"`
 	// Connections are those that are open through its gate. Where there are none, its
 	// record has all that there was.
 	Connections int `json:"connections,omitempty"`

@@ -60,7 +60,7 @@ func (a *app) create(ctx context.Context, spec *launch.Spec) error {
 	if err != nil {
 		return err
 	}
-	sb, err := a.makeSandbox(ctx, svc, req)
+	sb, err := a.makeWith(ctx, svc, req, repo)
 	if err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 func (a *app) runAttached(ctx context.Context, svc *client.Client, req *launch.Request, cmd *guestv1.Command, o runOptions) (err error) {
 	r := relay.New(ctx, a.Console)
 	defer r.Stop()
-	sb, err := a.makeSandbox(r.Ctx, svc, req)
+	sb, err := a.makeWith(r.Ctx, svc, req, o.repo)
 	if err != nil {
 		if context.Cause(r.Ctx) == relay.ErrInterrupted {
 			return relay.ErrInterrupted
@@ -232,7 +232,7 @@ func (a *app) finish(ctx context.Context, svc *client.Client, sb *api.Sandbox) e
 func (a *app) runDetached(ctx context.Context, svc *client.Client, req *launch.Request, cmd *guestv1.Command, o runOptions) error {
 	ctx, stop := relay.UntilSignal(ctx)
 	defer stop()
-	sb, err := a.makeSandbox(ctx, svc, req)
+	sb, err := a.makeWith(ctx, svc, req, o.repo)
 	if err != nil {
 		return err
 	}

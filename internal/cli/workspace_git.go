@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/checkout"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/repository"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -45,6 +46,12 @@ func (a *app) elsewhere(ctx context.Context, spec *launch.Spec) *repository.Repo
 	case repo.NamedInside() == "":
 		return none("it lies in " + shell.Word(repo.CommonDir) + ", a place that a sandbox has for itself: git worktree move, or a clone, takes it elsewhere")
 	}
+	switch flag, around := spec.Meets(repo.NamedInside()); {
+	case around && strings.HasPrefix(flag, "--mount "):
+		return nil // the user shows what git looks for, as it is
+	case flag != "":
+		return none("its place, " + shell.Word(repo.NamedInside()) + ", has to be free: leave out " + flag)
+	}
 	mounts := repo.Mounts()
 	for _, m := range mounts {
 		if m.Borrowed && !slices.Contains(spec.Mounts, m.String()) {
@@ -56,7 +63,19 @@ func (a *app) elsewhere(ctx context.Context, spec *launch.Spec) *repository.Repo
 			spec.Mounts = append(spec.Mounts, m.String())
 		}
 	}
+	spec.Own = append(spec.Own, repo.NamedInside())
 	return repo
+}
+
+// makeWith is makeSandbox for a sandbox that has the place for a git directory for which elsewhere
+// returned repo; nil: it has none.
+func (a *app) makeWith(ctx context.Context, svc *client.Client, req *launch.Request, repo *repository.Repository) (*api.Sandbox, error) {
+	sb, err := a.makeSandbox(ctx, svc, req)
+	if repo != nil && sandbox.KindOf(err) == sandbox.Invalid && strings.Contains(err.Error(), repo.NamedInside()) {
+		return sb, sandbox.Errorf(sandbox.Invalid, "%w; git would look there, for the repository of %s lies there on this machine", err, shell.Word(repo.Top)).
+			WithHint("git worktree move, or a clone, takes it elsewhere; without git inside: --workspace %s:ro", shell.Word(repo.Top))
+	}
+	return sb, err
 }
 
 // giveRepository makes git ready in a sandbox for which elsewhere returned repo, and says what is

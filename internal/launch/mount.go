@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
@@ -109,6 +111,35 @@ func ParseVolume(s string) (api.Mount, error) {
 		return api.Mount{}, fmt.Errorf("%q is not a volume and its place: PATH is absolute; use NAME:PATH or NAME:PATH:ro", s)
 	}
 	return api.Mount{Volume: name, Target: arg.Guest, ReadOnly: arg.ReadOnly}, nil
+}
+
+// Meets returns the flag that has something shown at a place inside, in it or around it; "": none has.
+// What can't be parsed is left to Request, which refuses it.
+func (s *Spec) Meets(at string) (flag string, around bool) {
+	places := map[string][]string{}
+	for _, m := range s.Mounts {
+		if arg, err := parseMount(m); err == nil {
+			places["--mount "+shell.Word(m)] = []string{arg.Guest}
+		}
+	}
+	for _, v := range s.Volumes {
+		if arg, err := ParseVolume(v); err == nil {
+			places["--volume "+shell.Word(v)] = []string{arg.Target}
+		}
+	}
+	for _, h := range s.Homes {
+		_, paths, _ := strings.Cut(h, "=")
+		places["--home "+shell.Word(h)] = strings.Split(paths, ",")
+	}
+	for _, flag := range slices.Sorted(maps.Keys(places)) {
+		for _, p := range places[flag] {
+			p = path.Clean(p)
+			if around = at == p || strings.HasPrefix(at, p+"/"); around || strings.HasPrefix(p, at+"/") {
+				return flag, around
+			}
+		}
+	}
+	return "", false
 }
 
 // hostDir makes dir absolute and checks that it is a directory, so that a

@@ -272,3 +272,25 @@ func TestHomes(t *testing.T) {
 		}
 	}
 }
+
+// TestMeets: a place inside is met by what is shown in it or around it, and by nothing beside it.
+func TestMeets(t *testing.T) {
+	s := &launch.Spec{
+		Mounts: []string{"/a:/home/ann/r/.git", "nonsense"}, Volumes: []string{"data:/srv/data:ro"}, Homes: []string{"notes=/home/user/.notes,/home/user/x/"},
+	}
+	for at, want := range map[string]struct {
+		flag   string
+		around bool
+	}{
+		"/home/ann/r/.git/worktrees/w": {"--mount /a:/home/ann/r/.git", true},
+		"/home/ann/r/.git":             {"--mount /a:/home/ann/r/.git", true},
+		"/home/ann/r":                  {"--mount /a:/home/ann/r/.git", false},
+		"/home/ann/r/.github":          {},
+		"/srv":                         {"--volume data:/srv/data:ro", false},
+		"/home/user/x/.git":            {"--home notes=/home/user/.notes,/home/user/x/", true},
+	} {
+		if flag, around := s.Meets(at); flag != want.flag || around != want.around {
+			t.Errorf("%s: %q, %t, want %+v", at, flag, around, want)
+		}
+	}
+}

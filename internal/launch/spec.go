@@ -38,6 +38,7 @@ type Spec struct {
 	Volumes   []string // NAME:PATH[:ro]
 	Caches    []string // tools, as package cache has them
 	Homes     []string // PROGRAM=PATH[,PATH...]: what a program keeps in its home
+	Own       []string // where it is to have further directories of its user's own, on its disk
 	ReadOnly  bool     // the root file system
 	Labels    []string // KEY=VALUE
 	Env       Env
@@ -200,6 +201,9 @@ func (s *Spec) mounted() ([]api.Mount, error) {
 			return nil, usage.Errorf("--volume: %v", err)
 		}
 		mounts = append(mounts, arg)
+	}
+	for _, at := range s.Own {
+		mounts = append(mounts, api.Mount{Own: true, Owner: sandbox.DefaultUser, Target: at})
 	}
 	return mounts, nil
 }

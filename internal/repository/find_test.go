@@ -317,6 +317,14 @@ func TestNamedInside(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", text, r.NamedInside(), err, want)
 		}
 	}
+	for _, own := range []string{"/", "/srv", "/home", "/home/user", "/run/x/y", "/var/run/x", "/usr/x", "/workspace/x"} {
+		if got := repository.NamedAt(own); got != "" {
+			t.Errorf("a place of the sandbox's: %q", got)
+		}
+	}
+	if got := repository.NamedAt("/home/user/r/.git"); got == "" {
+		t.Error("in a home there is no place")
+	}
 	r, err := repository.Find(t.Context(), w.path("repo"))
 	if err != nil || r.NamedInside() != "" {
 		t.Errorf("a plain repository: %q, %v", r.NamedInside(), err)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,7 +81,8 @@ func (r *Repository) anonymous() string {
 // NamedInside is where .git leads inside, where it names a directory outside the tree; "" where a
 // sandbox can have none there that its user gets to.
 func (r *Repository) NamedInside() string {
-	if !r.Outside || within(r.named, Inside) || !mountable(r.named) {
+	top := path.Dir(r.named) == "/" || within("/home/user", r.named) || within(r.named, "/var/run")
+	if !r.Outside || top || within(r.named, Inside) || !mountable(r.named) || strings.ContainsFunc(r.named, unicode.IsControl) {
 		return ""
 	}
 	return r.named

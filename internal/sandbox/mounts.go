@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,6 +16,9 @@ const (
 	maxPath       = 4095 // bytes
 	maxEntry      = 255  // bytes of one name
 )
+
+// ownerRoot owns a directory of the sandbox's own that names no other owner.
+const ownerRoot = "root"
 
 // WorkspacePath is where the workspace is inside. Mounts may lie below it: the
 // directory on which one lies is made where it is missing, and can be neither
@@ -121,6 +125,9 @@ func (m Mount) checkOrigin(o Offer) *Error {
 	case m.Own && m.ReadOnly:
 		return Errorf(Invalid, "%s: a directory of the sandbox's own that is read-only stays empty", what).
 			WithHint("it belongs to root as it is: leave read_only out")
+	case !slices.Contains([]string{"", ownerRoot, DefaultUser}, m.Owner), m.Owner != "" && !m.Own:
+		return Errorf(Invalid, "%s: %s can't be its owner", what, refText(m.Owner)).
+			WithHint("a directory of the sandbox's own belongs to %s or to %s", ownerRoot, DefaultUser)
 	case m.Own:
 		return nil
 	case m.Volume == "" && m.VolumeName != "":

@@ -194,9 +194,11 @@ type Mount struct {
 	Home string `json:"home,omitempty"`
 	Sub  string `json:"sub,omitempty"`
 	// Own stands in for both: a directory of the sandbox's own disk, which
-	// belongs to root and is kept as long as the sandbox is. It counts against
+	// belongs to Owner and is kept as long as the sandbox is. It counts against
 	// Limits.Disk, and is no part of the workspace's changes, nor of a snapshot.
-	Own      bool   `json:"own,omitempty"`
+	Own bool `json:"own,omitempty"`
+	// Owner is of Own: "root", which is the default, or "user".
+	Owner    string `json:"owner,omitempty"`
 	Target   string `json:"target"` // absolute path inside
 	ReadOnly bool   `json:"read_only"`
 }

@@ -170,7 +170,7 @@ func (s *specs) mounts(ctx context.Context, p *auth.Principal, mounts []api.Moun
 	rules := s.rules(p, s.mountDirs)
 	for _, m := range mounts {
 		if m.Own && m.Source == "" {
-			out = append(out, sandbox.Mount{Own: true, Target: m.Target, ReadOnly: m.ReadOnly, VolumeName: m.Volume})
+			out = append(out, sandbox.Mount{Own: true, Owner: m.Owner, Target: m.Target, ReadOnly: m.ReadOnly, VolumeName: m.Volume})
 			continue
 		}
 		if m.Volume != "" {
@@ -185,7 +185,7 @@ func (s *specs) mounts(ctx context.Context, p *auth.Principal, mounts []api.Moun
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, sandbox.Mount{Source: dir, Own: m.Own, Target: m.Target, ReadOnly: m.ReadOnly})
+		out = append(out, sandbox.Mount{Source: dir, Own: m.Own, Owner: m.Owner, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
 	return out, nil
 }
@@ -264,7 +264,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, ports []sandbox.PortState, c
 		out.Labels = map[string]string{}
 	}
 	for _, m := range sp.Mounts {
-		out.Mounts = append(out.Mounts, api.Mount{Source: m.Source.Path, Volume: m.VolumeName, Own: m.Own, Target: m.Target, ReadOnly: m.ReadOnly})
+		out.Mounts = append(out.Mounts, api.Mount{Source: m.Source.Path, Volume: m.VolumeName, Own: m.Own, Owner: m.Owner, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
 	for _, one := range ports {
 		out.Published = append(out.Published, api.PublishedPort{Port: one.Port, HostPort: one.HostPort, Open: one.Open, Reason: one.Reason})

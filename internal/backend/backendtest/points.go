@@ -255,18 +255,25 @@ func inTheWay(t *testing.T, w *world, mounts func(*sandbox.Sandbox)) {
 	}
 }
 
-// ownMount: a directory of the sandbox's own belongs to root, is kept, and
+// ownMount: a directory of the sandbox's own belongs to root or to its user, is kept, and
 // counts as the rest of its disk does.
 func ownMount(t *testing.T, s *suite, w *world) {
 	own := func(sb *sandbox.Sandbox) {
-		sb.Spec.Mounts = []sandbox.Mount{{Own: true, Target: "/workspace/.skills"}, {Own: true, Target: "/mnt/own"}}
+		sb.Spec.Mounts = []sandbox.Mount{
+			{Own: true, Target: "/workspace/.skills"},
+			{Own: true, Target: "/mnt/own"},
+			{Own: true, Owner: "user", Target: "/srv/deep/theirs"},
+		}
 		sb.Spec.Limits.Disk, sb.Spec.Limits.Inodes = 32<<20, 4096
 	}
 	b := w.begin(t, own, readOnly)
 	b.says(t, `stat -c '%u %g %a' /workspace/.skills /mnt/own; touch /workspace/.skills/x 2>/dev/null || echo refused`,
 		"0 0 755\n0 0 755\nrefused\n")
-	if len(s.users()) == 1 {
-		return // nobody who could write there runs commands
+	b.says(t, `stat -c '%u %g %a' /srv/deep/theirs /srv/deep; echo mine >/srv/deep/theirs/f`, "1000 1000 755\n0 0 755\n")
+	if len(s.users()) == 1 { // nobody who could write to root's runs commands
+		w.mustStop(t, b.id)
+		w.restart(t, b.sb).says(t, "cat /srv/deep/theirs/f; rm /srv/deep/theirs/f", "mine\n")
+		return
 	}
 	b.sh(t, "root", "echo kept >/workspace/.skills/f; mkdir /mnt/own/d; chown 1000 /mnt/own/d")
 	b.says(t, "cat /workspace/.skills/f; head -c 64M /dev/zero 2>/dev/null >/mnt/own/d/big || echo full; rm /mnt/own/d/big", "kept\nfull\n")

@@ -111,7 +111,7 @@ type Dir struct {
 	Source string `json:"source"`
 	Dev    uint64 `json:"dev"`
 	Ino    uint64 `json:"ino"`
-	UID    uint32 `json:"uid"`
+	UID    uint32 `json:"uid"` // of modeOwn: whose it is inside
 	GID    uint32 `json:"gid"`
 	Target string `json:"target"`
 	// Volume is what is seen in place of Source; nil: a directory of the host.

@@ -178,7 +178,7 @@ func (c *composer) overlayMountPoints(at string) error {
 	return nil
 }
 
-// own shows a directory of the instance's own disk, which belongs to its root.
+// own shows a directory of the instance's own disk, which belongs to its root or its user.
 func (c *composer) own(d Dir, at string) error {
 	dir, err := c.ownDir(d)
 	if err != nil {
@@ -190,7 +190,11 @@ func (c *composer) own(d Dir, at string) error {
 
 func (c *composer) ownDir(d Dir) (*beneath.Dir, error) {
 	rel := dirOwn + "/" + d.Share()
-	if err := c.raw.MkdirAll(rel, 0o755); err != nil {
+	err := c.raw.MkdirAll(rel, 0o755)
+	if err == nil && d.UID != 0 {
+		err = c.raw.Chown(rel, int(d.UID), int(d.GID))
+	}
+	if err != nil {
 		return nil, err
 	}
 	return c.layers.OpenDir(rel)

@@ -71,6 +71,9 @@ func (b *Backend) mounts(mounts []sandbox.Mount) ([]Dir, error) {
 		switch {
 		case m.Own:
 			d.Mode = modeOwn
+			if m.Owner == sandbox.DefaultUser {
+				d.UID, d.GID = guestUID, guestGID
+			}
 		case m.Volume != "":
 			if d.Volume, err = b.volume(m.Volume); err == nil {
 				d.Volume.Slot, d.Volume.Sub = m.Slot, m.Sub

@@ -80,35 +80,10 @@ func give(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *reposi
 	return upload(ctx, svc, sb, repo, gitPlace, "..")
 }
 
-// besideDir is where a git directory of a sandbox's own lies beside its tree; anybody inside may
-// make one there.
-const besideDir = "/var/lib/carboy/git/own"
-
-// besideSetup makes, as root, the directory $1, open to all, and the link $3 to $2 in it.
-const besideSetup = `umask 022 && mkdir -p "$1" "${3%/*}" && chmod 1777 "$1" && ln -s "$2" "$3"`
-
 // Beside gives a new sandbox whose workspace is a view of repo's tree, and that has its Mounts, a git
-// directory of its own at the place that .git names.
+// directory of its own where .git leads: its spec has a directory of its user's own there.
 func Beside(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *repository.Repository) error {
-	said := excerpt.New(maxSaid/4, maxSaid-maxSaid/4)
-	end, err := svc.Exec(ctx, sb.ID, client.ExecOptions{
-		Command: &guestv1.Command{
-			Argv: []string{"/bin/sh", "-c", besideSetup, "sh", besideDir, besideDir + "/dir", repo.NamedInside()}, Cwd: "/", User: "root",
-		},
-		Stderr: said,
-	})
-	switch {
-	case sandbox.KindOf(err) == sandbox.Denied: // there is no root inside who could make its place
-		return sandbox.Errorf(sandbox.Unsupported, "its place, %s, is made by the sandbox's root: --isolation gvisor has one", repo.NamedInside())
-	case err != nil:
-		return fmt.Errorf("make place for a git directory inside: %w", err)
-	case end.GetReason() == guestv1.Reason_REASON_NOT_STARTED: // an image without a shell has no git
-		return nil
-	case exit.Of(end) != exit.OK:
-		text, _ := said.Excerpt().Whole()
-		return sandbox.Errorf(sandbox.Unsupported, "make place for a git directory inside: %s", term.Escape(strings.TrimSpace(string(text))))
-	}
-	return upload(ctx, svc, sb, repo, besideDir+"/dir", repository.Inside)
+	return upload(ctx, svc, sb, repo, repo.NamedInside(), repository.Inside)
 }
 
 // upload makes the git directory at, whose tree is tree.
