@@ -121,7 +121,8 @@ func (a *app) statsCommand() *cobra.Command {
 	return setHelp(cmd, docs{
 		long: `Those that run are shown, or those that are named. On a terminal, and with --json, the
 figures come anew each second until Ctrl-C; elsewhere they come once. CPU 100% is one
-processor. They are the machine's, but for the number of processes. --json writes an
+processor. They are the machine's, but for the number of processes. CACHE is what is kept
+of files besides MEMORY: the machine takes it back when it needs to. --json writes an
 object a line.`,
 		examples: []string{"carboy stats", "carboy stats --no-stream web", "carboy stats --json web"},
 		exits:    exitDocsPlain[:],
@@ -220,21 +221,21 @@ func (a *app) showStats(list []api.Usage, before map[string]api.Usage, again boo
 	}
 	list = slices.Clone(list)
 	var t console.Table
-	t.Row("NAME", "CPU", "MEMORY", "PIDS", "DISK", "SENT", "RECEIVED")
+	t.Row("NAME", "CPU", "MEMORY", "CACHE", "PIDS", "DISK", "SENT", "RECEIVED")
 	of := func(n, most int64) string { return term.FormatSize(n) + " / " + term.FormatSize(most) }
 	for _, u := range list {
 		pids := "?"
 		if u.PIDs >= 0 {
 			pids = strconv.Itoa(u.PIDs)
 		}
-		cpu, memory := "?", "? / "+term.FormatSize(u.MemoryMax)
+		cpu, memory, cache := "?", "? / "+term.FormatSize(u.MemoryMax), "?"
 		if n := percent(u, before[u.ID]); n >= 0 {
 			cpu = fmt.Sprintf("%.1f%%", n)
 		}
 		if u.Memory >= 0 {
-			memory = of(u.Memory, u.MemoryMax)
+			memory, cache = of(u.Memory, u.MemoryMax), term.FormatSize(u.MemoryCache)
 		}
-		t.Row(u.Name, cpu, memory,
+		t.Row(u.Name, cpu, memory, cache,
 			fmt.Sprintf("%s / %d", pids, u.PIDsMax), of(u.Disk, u.DiskMax), term.FormatSize(int64(u.Sent)), term.FormatSize(int64(u.Received)))
 	}
 	return t.Write(a.Stdout)

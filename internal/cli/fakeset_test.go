@@ -81,7 +81,7 @@ func (d *fakeDaemon) usage(w http.ResponseWriter, r *http.Request) error {
 	d.asked++
 	return answer(w, api.Usage{
 		Name: b.Name, ID: b.ID, Time: created.Add(time.Duration(d.asked) * time.Second), CPUMillis: int64(500 * d.asked), CPUs: 2,
-		Memory: 64 << 20, MemoryMax: 2 << 30, PIDs: 3, PIDsMax: 1024, Disk: 1 << 20, DiskMax: 8 << 30, Sent: 10, Received: 2048,
+		Memory: 64 << 20, MemoryMax: 2 << 30, MemoryCache: 16 << 20, PIDs: 3, PIDsMax: 1024, Disk: 1 << 20, DiskMax: 8 << 30, Sent: 10, Received: 2048,
 	})
 }
 

@@ -136,8 +136,8 @@ type Usage struct {
 	// processors was busy of late, from 0 to 1.
 	CPU  time.Duration
 	Load float64
-	// Memory is in bytes, those of Cache apart: the file cache, which the kernel
-	// takes back when it needs to.
+	// Memory is in bytes, those of Cache apart: what is kept of files, which the
+	// kernel takes back when it needs to.
 	Memory, Cache int64
 	// Disk is what is filled of DiskTotal, in bytes.
 	Disk, DiskTotal int64

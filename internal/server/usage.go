@@ -39,7 +39,7 @@ func (a *sandboxAPI) usage(w http.ResponseWriter, r *http.Request) {
 	}
 	out := api.Usage{
 		Name: sb.Spec.Name, ID: sb.ID, Time: time.Now().UTC(), CPUMillis: -1, CPULoad: u.Load, CPUs: sb.Spec.Limits.CPUs,
-		Memory: u.Memory, MemoryMax: sb.Spec.Limits.Memory, PIDs: -1, PIDsMax: sb.Spec.Limits.PIDs,
+		Memory: u.Memory, MemoryMax: sb.Spec.Limits.Memory, MemoryCache: u.Cache, PIDs: -1, PIDsMax: sb.Spec.Limits.PIDs,
 		Disk: u.Disk, DiskMax: sb.Spec.Limits.Disk,
 	}
 	if u.CPU >= 0 {
@@ -52,7 +52,7 @@ func (a *sandboxAPI) usage(w http.ResponseWriter, r *http.Request) {
 		out.Disk, out.DiskMax = u.Disk, u.DiskTotal
 	}
 	if !held(sandbox.LimitMemory) && sb.Backend == sandbox.WallProcess { // what it tells is the machine's
-		out.Memory, out.CPUMillis, out.CPULoad = -1, -1, -1
+		out.Memory, out.MemoryCache, out.CPUMillis, out.CPULoad = -1, -1, -1, -1
 	}
 	if list, err := a.m.Processes(r.Context(), caller, sb.ID); err == nil {
 		out.PIDs = list.Threads

@@ -99,3 +99,23 @@ func TestSetMemoryInUse(t *testing.T) {
 		})
 	}
 }
+
+// TestSetMemoryGivenBack: what a sandbox can do without, as the kernel's own memory for the files that were
+// looked at, is in no one's way who takes memory from it.
+func TestSetMemoryGivenBack(t *testing.T) {
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		name := h.create("--isolation", wall, "--memory", "1g")
+		h.ok("exec", name, "--", "python3", "-c", "import os\nos.mkdir('/tmp/many'); os.chdir('/tmp/many')\nfor i in range(40000):\n  with open(str(i), 'w') as f: f.write('x' * 5000)")
+		var u struct {
+			Memory int64
+			Cache  int64 `json:"memory_cache"`
+		}
+		const to = 100 << 20
+		if err := json.Unmarshal([]byte(h.ok("stats", "--json", "--no-stream", name)), &u); err != nil || u.Memory+u.Cache < 2*to || u.Cache < 100<<20 {
+			t.Fatalf("stats shows %+v, %v", u, err)
+		}
+		h.ok("set", name, "--memory", strconv.FormatInt(to, 10))
+		h.ok("exec", name, "--", "sh", "-c", "cat /tmp/many/1* >/dev/null")
+	})
+}

@@ -153,8 +153,8 @@ func TestFindRefuses(t *testing.T) {
 // v2files are the files of a group of version 2 with all controllers on.
 var v2files = map[string]string{
 	"cgroup.procs": "", "cgroup.subtree_control": "", "cgroup.controllers": "cpu memory pids\n", "cgroup.events": "populated 0\n", "cgroup.kill": "",
-	"memory.max": "max\n", "memory.swap.max": "max\n", "memory.oom.group": "0\n", "memory.current": "4096\n", "memory.peak": "8192\n",
-	"memory.stat":   "anon 1\nfile 3072\nshmem 1024\n",
+	"memory.max": "max\n", "memory.swap.max": "max\n", "memory.oom.group": "0\n", "memory.current": "4096\n", "memory.peak": "8192\n", "memory.reclaim": "",
+	"memory.stat":   "anon 1\nfile 3072\nshmem 1024\nslab_reclaimable 512\n",
 	"memory.events": "low 0\nhigh 0\nmax 3\noom 2\noom_kill 2\noom_group_kill 0\n",
 	"cpu.max":       "max 100000\n", "cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "pids.max": "max\n",
 }
@@ -187,8 +187,12 @@ func TestV2Imitation(t *testing.T) {
 		t.Errorf("enforced -want +got\n%s", d)
 	}
 	dir := filepath.Join(root, "sys/fs/cgroup/carboy/home/box")
+	if err := g.Reclaim(1234); err != nil {
+		t.Errorf("Reclaim = %v", err)
+	}
 	for file, want := range map[string]string{
-		"memory.max": "67108864", "memory.swap.max": "0", "memory.oom.group": "1", "cpu.max": "150000 100000", "pids.max": "300",
+		"memory.reclaim": "1234",
+		"memory.max":     "67108864", "memory.swap.max": "0", "memory.oom.group": "1", "cpu.max": "150000 100000", "pids.max": "300",
 		// Each write turns one controller on, and a plain file keeps the last one.
 		"../cgroup.subtree_control": "+pids", "../../cgroup.subtree_control": "+pids", "../../../cgroup.subtree_control": "+pids",
 	} {
@@ -251,8 +255,8 @@ func checkV2Counters(t *testing.T, g *cgroup.Group) {
 	if n, err := g.MemoryCurrent(); n != 4096 || err != nil {
 		t.Errorf("MemoryCurrent = %d, %v", n, err)
 	}
-	if n, err := g.FileCache(); n != 2048 || err != nil {
-		t.Errorf("FileCache = %d, %v", n, err)
+	if n, err := g.Reclaimable(); n != 2560 || err != nil {
+		t.Errorf("Reclaimable = %d, %v", n, err)
 	}
 	if n, err := g.MemoryPeak(); n != 8192 || err != nil {
 		t.Errorf("MemoryPeak = %d, %v", n, err)

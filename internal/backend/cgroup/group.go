@@ -193,9 +193,9 @@ func (g *Group) MemoryCurrent() (int64, error) {
 	return g.number("memory", "memory.usage_in_bytes", "memory.current")
 }
 
-// FileCache returns the bytes of MemoryCurrent that hold contents of files,
-// and that the kernel can take back.
-func (g *Group) FileCache() (int64, error) {
+// Reclaimable returns the bytes of MemoryCurrent that the kernel can take back: contents of files and,
+// in version 2 alone, which counts them apart, the names and inodes of files.
+func (g *Group) Reclaimable() (int64, error) {
 	t := g.treeOf("memory")
 	if t == nil {
 		return 0, g.lacking("memory")
@@ -213,7 +213,25 @@ func (g *Group) FileCache() (int64, error) {
 		return 0, sandbox.Errorf(sandbox.Unsupported, "this kernel's memory.stat has no %s", all)
 	}
 	shmem, _ := parseKeyed(b, shared) // memory that nothing is behind, though it is counted with files
-	return int64(cache - min(cache, shmem)), nil
+	names, _ := parseKeyed(b, "slab_reclaimable")
+	return int64(cache - min(cache, shmem) + names), nil
+}
+
+// Reclaim has the kernel take back memory of the group: n bytes or as many as it can; in version 1, all that
+// it can.
+func (g *Group) Reclaim(n int64) error {
+	t := g.treeOf("memory")
+	if t == nil {
+		return g.lacking("memory")
+	}
+	file, value := "memory.force_empty", "0"
+	if t.version == 2 {
+		file, value = "memory.reclaim", strconv.FormatInt(n, 10)
+	}
+	if err := g.write(t, file, value); err != nil && !errors.Is(err, unix.EAGAIN) {
+		return fmt.Errorf("group %s: %s: %w", g.name, file, err)
+	}
+	return nil
 }
 
 // CPUUsage returns the processor time that the group has used.

@@ -205,8 +205,8 @@ func TestMemoryLimitKills(t *testing.T) {
 			if err != nil || (kills > 0) != tt.dies {
 				t.Errorf("OOMKills = %d, %v", kills, err)
 			}
-			if cache, err := g.FileCache(); err != nil || cache < 0 || cache > tt.limit {
-				t.Errorf("FileCache = %d, %v; limit %d", cache, err, tt.limit)
+			if cache, err := g.Reclaimable(); err != nil || cache < 0 || cache > tt.limit {
+				t.Errorf("Reclaimable = %d, %v; limit %d", cache, err, tt.limit)
 			}
 			peak, err := g.MemoryPeak()
 			// What the kernel can't refuse, such as a dying task's pages, goes past the limit.

@@ -27,7 +27,7 @@ func (b *Backend) Resizable(_ context.Context, sb *sandbox.Sandbox, to sandbox.L
 	if to.Memory >= sb.Spec.Limits.Memory {
 		return nil
 	}
-	u, err := b.groupUsage(sb.ID)
+	u, err := b.neededUsage(sb.ID, to.Memory)
 	if err != nil {
 		return nil // it is not limited here, or does not run
 	}
@@ -40,6 +40,23 @@ func (b *Backend) Resizable(_ context.Context, sb *sandbox.Sandbox, to sandbox.L
 			WithHint("end something in it first, or stop it: carboy stop %s", sb.Spec.Name)
 	}
 	return nil
+}
+
+// neededUsage is what an instance uses. Where that is more than most, the kernel is asked first to take back
+// what the instance can do without: version 1 of control groups does not tell that apart.
+func (b *Backend) neededUsage(id string, most int64) (sandbox.Usage, error) {
+	u, err := b.groupUsage(id)
+	if err != nil || u.Memory <= most {
+		return u, err
+	}
+	g, err := b.cgroups.Open(id)
+	if err != nil {
+		return u, err
+	}
+	if err := g.Reclaim(u.Memory + u.Cache - most); err != nil {
+		b.opts.Log.Info("take memory back that an instance can do without", "id", id, "err", err)
+	}
+	return b.groupUsage(id)
 }
 
 // hostLimits are those of the control group of an instance of sb's, its gate with it.

@@ -59,7 +59,7 @@ func (b *Backend) groupUsage(id string) (u sandbox.Usage, err error) {
 	if u.Memory, err = g.MemoryCurrent(); err != nil {
 		return u, err
 	}
-	if u.Cache, err = g.FileCache(); err != nil {
+	if u.Cache, err = g.Reclaimable(); err != nil {
 		return u, err
 	}
 	u.Memory -= min(u.Memory, u.Cache) // the one was read after the other
