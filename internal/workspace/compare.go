@@ -61,7 +61,8 @@ type Item struct {
 	diff    *Diff
 	blocked string // why it can't be applied, even if the user asks for it
 
-	heldForText bool // Held is for what its content says
+	heldForText  bool // Held is for what its content says
+	unchangeable bool // blocked is for what this process may not do
 }
 
 // Diff is what a set of changes would do to a base.
@@ -267,6 +268,14 @@ func (c *comparer) hidden(i int) error {
 		return nil // what is wrong there was said at its own entry
 	}
 	d, err := c.base.openDir(dir)
+	if errors.Is(err, os.ErrPermission) { // what is deleted can't be known, nor done
+		gone := Change{Path: dir, Kind: Deleted}
+		c.items = append(c.items, Item{
+			Change: gone, Class: Removed, Was: Dir, WasMode: st.Mode & 0o7777, base: newStamp(st),
+			entry: &entry{Change: gone}, Held: reasonUnreadable, blocked: reasonUnreadable, unchangeable: true,
+		})
+		return nil
+	}
 	if err != nil {
 		return err // not to know what is deleted is no answer
 	}
@@ -295,7 +304,10 @@ func (c *comparer) entry(e *entry) error {
 		if errors.Is(err, unix.EIO) {
 			return err
 		}
-		it.blocked = reasonFor(err)
+		if it.blocked = reasonFor(err); it.blocked == reasonUnreadable {
+			dir, _ := splitPath(e.Path)
+			it.blocked, it.unchangeable = "you may not read "+term.Escape(dir), true
+		}
 	}
 	it.base = newStamp(st)
 	if st != nil {
@@ -328,13 +340,15 @@ func (c *comparer) entry(e *entry) error {
 	return nil
 }
 
+const reasonUnreadable = "you may not read it"
+
 // reasonFor is a short reason of an error of the base.
 func reasonFor(err error) string {
 	switch {
 	case errors.Is(err, errMount):
 		return errMount.Error()
 	case errors.Is(err, os.ErrPermission):
-		return "you may not read it"
+		return reasonUnreadable
 	}
 	return term.Escape(err.Error())
 }

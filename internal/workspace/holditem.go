@@ -2,7 +2,9 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -12,8 +14,22 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// hold sets it.Held, and counts what a deletion would take.
+// hold sets it.Held, and counts what a deletion would take. What this process may not change is held
+// back too, and can't be had by its name either.
 func (c *comparer) hold(it *Item) error {
+	err := c.holdForWhat(it)
+	if it.blocked == "" {
+		it.blocked = c.base.unwritable(it)
+		it.unchangeable = it.blocked != ""
+	}
+	if it.Held == "" && it.unchangeable {
+		it.Held = it.blocked
+	}
+	return err
+}
+
+// holdForWhat holds a change back for what it is, and for what it would take.
+func (c *comparer) holdForWhat(it *Item) error {
 	switch {
 	case weak.On(weak.HoldsOff) && it.Kind != Special:
 	case it.Kind == Special:
@@ -53,6 +69,9 @@ func (c *comparer) holdTree(it *Item) error {
 			left++
 		}
 		sum.add(rel, newStamp(st))
+		if dir, _ := splitPath(rel); it.blocked == "" && errors.Is(c.base.mayWriteIn(dir), os.ErrPermission) {
+			it.blocked, it.unchangeable = noWriting(dir), true
+		}
 		if it.Held != "" {
 			return nil
 		}
@@ -69,7 +88,9 @@ func (c *comparer) holdTree(it *Item) error {
 		if cause := context.Cause(c.ctx); cause != nil {
 			return cause
 		}
-		it.blocked = reasonFor(err)
+		if it.blocked = reasonFor(err); it.blocked == reasonUnreadable {
+			it.blocked, it.unchangeable = "you may not read all of it", true
+		}
 	}
 	if left > 0 && it.Held == "" {
 		it.Held = fmt.Sprintf("what is ignored or excluded in it would go with it: %d of %s", left, entriesText(it.Removes))
@@ -88,6 +109,38 @@ const (
 	reasonUnread = "you may not read what is there now, and it would be lost"
 	reasonLost   = "you may not read it, and a file of that kind was renamed: it could be lost"
 )
+
+// unwritable is why this process may not do to the base what an item says; "": nothing is known. What is
+// to be in the base itself is not looked at: who may not write there is told of that as a whole.
+func (b *Base) unwritable(it *Item) string {
+	if it.Class == ModeChanged {
+		st, err := b.stat(it.Path)
+		if err == nil && st != nil && os.Geteuid() != 0 && st.Uid != uint32(os.Geteuid()) { //nolint:gosec // a uid has 32 bits
+			return "it is another's, whose mode is not yours to change"
+		}
+		return ""
+	}
+	for dir, _ := splitPath(it.Path); dir != "."; dir, _ = splitPath(dir) {
+		switch err := b.mayWriteIn(dir); {
+		case err == nil: // what is above is not changed
+			return ""
+		case errors.Is(err, os.ErrPermission):
+			return noWriting(dir)
+		}
+	}
+	return ""
+}
+
+// mayWriteIn is os.ErrPermission where this process may not make, replace or remove what is in a directory.
+func (b *Base) mayWriteIn(dir string) error {
+	d, _, err := b.in(joinPath(dir, "."))
+	if err != nil {
+		return err
+	}
+	return unix.Faccessat(int(d.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+}
+
+func noWriting(dir string) string { return "you may not write in " + term.Escape(dir) }
 
 // renamedUnread reports whether the stream has a file that its directory's owner may not read.
 func (c *comparer) renamedUnread() bool {
