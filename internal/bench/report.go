@@ -132,7 +132,7 @@ func (g GroupResult) table(b *strings.Builder) {
 			}
 		}
 	}
-	align(b, rows)
+	align(b, rows, 2, 5)
 }
 
 func (m MetricResult) row(name string) []string {
@@ -159,8 +159,8 @@ func short(x float64) string {
 	return strconv.FormatFloat(x, 'f', 2, 64)
 }
 
-// align writes rows in columns, numbers to the right.
-func align(b *strings.Builder, rows [][]string) {
+// align writes rows in columns, those of numbers, first to last, to the right.
+func align(b *strings.Builder, rows [][]string, first, last int) {
 	widths := make([]int, len(rows[0]))
 	for _, r := range rows {
 		for i, c := range r {
@@ -171,7 +171,7 @@ func align(b *strings.Builder, rows [][]string) {
 		var line strings.Builder
 		for i, c := range r {
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
-			if 2 <= i && i <= 5 {
+			if first <= i && i <= last {
 				line.WriteString(pad + c + "  ")
 			} else {
 				line.WriteString(c + pad + "  ")

@@ -1,7 +1,7 @@
 // Command bench measures sandboxes on this machine, and what else it has: see
 // docs/performance.md. It is no part of what people install.
 //
-// usage: bench [gate] [flags]
+// usage: bench [gate] [flags]; bench --trace [flags]
 package main
 
 import (
@@ -52,6 +52,7 @@ type options struct {
 	carboy           string
 	rounds           int
 	quick, json      bool
+	trace            bool
 	only             names
 	squid, mitmproxy string
 }
@@ -83,6 +84,9 @@ func run(ctx context.Context, args []string) error {
 	fs.BoolVar(&o.quick, "quick", false, "few rounds and small amounts, for a look")
 	fs.BoolVar(&o.json, "json", false, "write the report as JSON, with every sample")
 	fs.Var(&o.only, "only", "`NAME[,NAME...]` measure only these groups, cases, or GROUP/CASE")
+	if !gate {
+		fs.BoolVar(&o.trace, "trace", false, "tell where the time of a create and of a command goes, by process; needs root")
+	}
 	if gate {
 		fs.StringVar(&o.squid, "squid", "", "`DIR` what squid is unpacked below")
 		fs.StringVar(&o.mitmproxy, "mitmproxy", "", "`DIR` what mitmproxy is unpacked below")
@@ -96,6 +100,10 @@ func run(ctx context.Context, args []string) error {
 	version, err := o.find(ctx)
 	if err != nil {
 		return err
+	}
+	if o.trace {
+		report, err := bench.RunTrace(ctx, o.forRun(version))
+		return errors.Join(err, o.showTrace(report))
 	}
 	report, err := o.measure(ctx, gate, version)
 	return errors.Join(err, o.show(report))
@@ -121,16 +129,31 @@ func (o *options) measure(ctx context.Context, gate bool, version string) (*benc
 			Squid: o.squid, Mitmproxy: o.mitmproxy,
 		}, os.Stderr)
 	}
-	return bench.Run(ctx, bench.Options{
+	return bench.Run(ctx, o.forRun(version))
+}
+
+func (o *options) forRun(version string) bench.Options {
+	return bench.Options{
 		Carboy: o.carboy, Version: version, Rounds: o.rounds, Quick: o.quick, Only: o.only,
 		GVisor:   filepath.Join(filepath.Dir(o.carboy), "programs", "carboy-gvisor"),
 		Progress: func(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) },
-	})
+	}
 }
 
 // show writes what was measured, also until an interrupt.
 func (o *options) show(report *bench.Report) error {
 	if report == nil || len(report.Groups) == 0 {
+		return nil
+	}
+	if !o.json {
+		return report.WriteTable(os.Stdout)
+	}
+	return writeJSON(os.Stdout, report)
+}
+
+// showTrace is show for what was traced.
+func (o *options) showTrace(report *bench.TraceReport) error {
+	if report == nil || len(report.Cases) == 0 {
 		return nil
 	}
 	if !o.json {
