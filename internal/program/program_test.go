@@ -88,7 +88,7 @@ func whoseEnd(rest io.Reader) packed {
 }
 
 func pack(name string, raw []byte) packed {
-	z, err := zstd.NewWriter(nil)
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
 		panic(err)
 	}
