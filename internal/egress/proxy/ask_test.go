@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/approval"
+	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/test/patience"
@@ -207,6 +208,47 @@ func TestPolicyTurnsUnderASecret(t *testing.T) {
 			body, _ := io.ReadAll(resp.Body)
 			if resp.StatusCode != tt.status || !strings.Contains(string(body), tt.code) || len(p.questions()) != tt.asked {
 				t.Errorf("%d %s, asked %+v", resp.StatusCode, body, p.questions())
+			}
+		})
+	}
+}
+
+// A policy that changes while a secret's value is fetched finds out that it is used, though it
+// was not when the change was looked at.
+func TestPolicyTurnsUnderAValue(t *testing.T) {
+	secret := policy.Secret{Name: "TOKEN", Header: "X-Api-Key"}
+	asks := secret
+	asks.Ask = true
+	rule := func(id string, s ...policy.Secret) policy.Policy {
+		return policy.Policy{Rules: []policy.Rule{{ID: id, Hosts: []string{"api.example.com"}, Secrets: s}}}
+	}
+	for name, tt := range map[string]struct {
+		then   policy.Policy
+		status int
+	}{
+		"asks":        {rule("api", asks), 403},
+		"not-given":   {rule("api"), 403},
+		"still-given": {rule("other", secret), 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w *world
+			o := worldOptions{secrets: map[string]string{"TOKEN": ""}}
+			o.change = func(o *proxy.Options) {
+				o.Guard = inject.NewGuard(inject.Options{
+					Placeholders: map[string]string{"TOKEN": placeholder("TOKEN")},
+					Value: func(context.Context, string) (string, error) {
+						w.set(tt.then, "TOKEN")
+						w.proxy.Recheck()
+						return "value-of-the-token", nil
+					},
+				})
+			}
+			w = newWorld(t, rule("api", secret), o)
+			var reached atomic.Bool
+			w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
+			status, body := asked(t, w, "https://api.example.com/")
+			if status != tt.status || status == 403 && !strings.Contains(body, proxy.CodeCut) || reached.Load() != (status == 200) {
+				t.Errorf("%d %s, reached %t", status, body, reached.Load())
 			}
 		})
 	}

@@ -38,6 +38,10 @@ func (x *exchange) forward() *Refusal {
 		if refused != nil {
 			return x.ofSecrets(refused)
 		}
+		// A Recheck that came before did not know what is used.
+		if len(secrets.Used()) > 0 && x.recheck() {
+			return x.failure()
+		}
 	}
 	out.GetBody = body.again(out.Body)
 	tr, err := x.cn.p.upstreams.to(x.target(out, up))
