@@ -74,13 +74,16 @@ func (d *Desk) Decide(ctx context.Context, c sandbox.Caller, id int64, dec Decis
 	d.mu.Lock()
 	it.deciding = false
 	if err != nil {
-		lost := it.line.lost && d.liveLocked(it)
-		if lost {
-			d.endLocked(it, approval.Voided)
+		if it.line.lost {
+			it.became = approval.Voided
+		}
+		over := it.became != "" && d.liveLocked(it)
+		if over {
+			d.endLocked(it, it.became)
 		}
 		out := it.Approval
 		d.mu.Unlock()
-		if lost {
+		if over {
 			d.keep(out)
 		}
 		e := sandbox.Errorf(sandbox.Conflict, "approval %d: the gate did not take the answer, and nothing was let go: it may be over", id).WithHint("carboy approve show %d", id)

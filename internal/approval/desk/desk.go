@@ -85,6 +85,8 @@ type item struct {
 	question approval.Question
 	line     *Line
 	deciding bool
+	// became is what the gate has told of it while it was being decided; "": it holds it.
+	became approval.State
 }
 
 // New returns a desk.

@@ -182,6 +182,33 @@ func TestGateEnds(t *testing.T) {
 	}
 }
 
+// A question that is over by the time that the gate is told of an answer is no longer open.
+func TestOverWhileItIsDecided(t *testing.T) {
+	w := newWorld(0)
+	l := w.Line(box("sb_a"))
+	l.Seen(holds("/a", "/b"))
+	ids := w.list(t, owner)
+	answer := w.o.Answer
+	w.o.Answer = func(ctx context.Context, id string, a approval.Answer) error {
+		s := holds("/b")
+		s.Gone = []approval.Gone{{ID: "gate-/a", State: approval.Expired}}
+		l.Seen(s)
+		return answer(ctx, id, a)
+	}
+	w.fail = errors.New("no such question")
+	for _, one := range ids {
+		if _, err := w.Decide(t.Context(), owner, one.ID, Decision{Allow: true}); sandbox.KindOf(err) != sandbox.Conflict {
+			t.Errorf("%s: %v", one.Target, err)
+		}
+		if list := w.list(t, owner); len(list) != 1 || list[0].ID != ids[1].ID {
+			t.Errorf("open: %+v", list)
+		}
+	}
+	if a, err := w.Get(t.Context(), owner, ids[0].ID); err != nil || a.State != string(approval.Expired) {
+		t.Errorf("became %+v, %v", a, err)
+	}
+}
+
 // Who answers what is void is told what asks the same now, where that is one.
 func TestVoidedIsAskedAnew(t *testing.T) {
 	w := newWorld(0)

@@ -141,13 +141,18 @@ func (l *Line) goneLocked(s approval.Snapshot) (ended []*item) {
 	for id, it := range l.known {
 		state, gone := now[id]
 		switch {
-		case it.deciding || held[id]:
+		case held[id]:
+			it.became = ""
 		case d.open[it.ID] == it:
 			if !gone || state.LetsGo() || state == approval.Denied { // which it was told by nobody here
 				state = approval.Voided
 			}
 			if !state.Final() || state == approval.Ended {
 				state = approval.Voided
+			}
+			if it.deciding {
+				it.became = state
+				continue
 			}
 			d.endLocked(it, state)
 			ended = append(ended, it)
