@@ -253,10 +253,24 @@ func (d *Desk) Get(ctx context.Context, c sandbox.Caller, id int64) (api.Approva
 	}
 	d.mu.Unlock()
 	a, err := d.o.Store.Approval(ctx, id)
-	if sandbox.KindOf(err) == sandbox.NotFound || err == nil && !visible(c, &a) {
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		a, err = d.lately(id)
+	}
+	if err == nil && !visible(c, &a) {
 		return api.Approval{}, notFound(id)
 	}
 	return d.now(a), err
+}
+
+// lately is a question that has ended, and may not have been written down yet.
+func (d *Desk) lately(id int64) (api.Approval, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.IndexFunc(d.recent, func(c change) bool { return c.ID == id && d.open[id] == nil })
+	if i < 0 {
+		return api.Approval{}, notFound(id)
+	}
+	return d.recent[i].Approval, nil
 }
 
 func notFound(id int64) error {

@@ -209,6 +209,38 @@ func TestOverWhileItIsDecided(t *testing.T) {
 	}
 }
 
+// slow is a Store in which something happens before a question is kept.
+type slow struct {
+	Store
+	before func(id int64)
+}
+
+func (s slow) PutApproval(ctx context.Context, a api.Approval) error {
+	s.before(a.ID)
+	return s.Store.PutApproval(ctx, a)
+}
+
+// A question is there all the time, also between its end and when that is written down.
+func TestFoundAllTheTime(t *testing.T) {
+	w := newWorld(0)
+	kept := 0
+	w.o.Store = slow{w.o.Store, func(id int64) {
+		kept++
+		if a, err := w.Get(t.Context(), owner, id); err != nil || a.State != string(approval.Voided) {
+			t.Errorf("it is %+v, %v", a, err)
+		}
+		if _, err := w.Get(t.Context(), other, id); sandbox.KindOf(err) != sandbox.NotFound {
+			t.Errorf("another owner's: %v", err)
+		}
+	}}
+	l := w.Line(box("sb_a"))
+	l.Seen(holds("/a"))
+	l.Seen(holds())
+	if kept != 1 {
+		t.Errorf("kept %d times", kept)
+	}
+}
+
 // Who answers what is void is told what asks the same now, where that is one.
 func TestVoidedIsAskedAnew(t *testing.T) {
 	w := newWorld(0)
