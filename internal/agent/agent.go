@@ -103,6 +103,29 @@ func (g *Guest) Extract(ctx context.Context, dir, owner string, tar io.Reader) e
 	return g.send(ctx, http.MethodPost, "/carboy/archive?"+q.Encode(), tar, nil)
 }
 
+// Put puts a tar stream at a path, with the rights of the sandbox's own user: into the directory
+// that is there, or where as is set as its one top entry's new name. skipped says what was
+// left out first, and why; "": nothing was.
+func (g *Guest) Put(ctx context.Context, path string, as bool, tar io.Reader) (skipped string, err error) {
+	q := url.Values{"path": {path}}
+	if as {
+		q.Set("mode", "as")
+	}
+	var res struct {
+		Skipped []struct{ Name, Reason string } `json:"skipped"`
+	}
+	err = g.send(ctx, http.MethodPost, "/carboy/archive?"+q.Encode(), tar, func(r io.Reader) error {
+		if err := json.NewDecoder(io.LimitReader(r, maxAnswer)).Decode(&res); err != nil {
+			return fmt.Errorf("%w: %w", ErrBroken, err)
+		}
+		return nil
+	})
+	if err == nil && len(res.Skipped) > 0 {
+		skipped = fmt.Sprintf("%.*q: %.*q", maxReason, res.Skipped[0].Name, maxReason, res.Skipped[0].Reason)
+	}
+	return skipped, err
+}
+
 // Do sends a request, with a body of that media type unless it is nil, to a path of
 // the agent's. No redirect is followed. The caller closes the answer's body, and
 // bounds what it reads of it.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
+	"os"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
@@ -46,6 +49,27 @@ func (o Owners) Named(ctx context.Context, owner, name string) (request.Mount, e
 		return request.Mount{}, err
 	}
 	return request.Mount{HostPath: k.PackageRoot, Target: tools.SkillsPath + "/" + k.Name, Mode: request.ReadOnly}, nil
+}
+
+// Pack writes the files of an owner's skill as a tar archive. Links and special files are left
+// out.
+func (o Owners) Pack(ctx context.Context, owner, name string, w io.Writer) error {
+	s, err := o.Of(owner)
+	if err != nil {
+		return err
+	}
+	return s.with(ctx, name, func(dir *os.Root, f found, _ sessions.Skill) error {
+		pkg, err := openBelow(dir, f.dir)
+		if err != nil {
+			return s.fault("open the package", err)
+		}
+		defer pkg.Close()
+		nodes, _, err := walk(ctx, pkg)
+		if err != nil {
+			return err
+		}
+		return writeTar(ctx, pkg, nodes, w)
+	})
 }
 
 // Place is Store.Place for an owner.

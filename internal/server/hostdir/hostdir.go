@@ -215,3 +215,57 @@ func cut(s string) string {
 	}
 	return s
 }
+
+// OpenFile opens a plain file for reading, with the rights that rules.As has: what who asks can
+// read, they may have read. A caller without rights of its own on this machine opens none.
+func OpenFile(rules Rules, name string) (f *os.File, err error) {
+	if rules.Blind {
+		return nil, sandbox.Errorf(sandbox.Denied, "host path %q: this key may name no file of the host", cut(name))
+	}
+	if !filepath.IsAbs(name) || strings.ContainsRune(name, 0) || len(name) > unix.PathMax {
+		return nil, sandbox.Errorf(sandbox.Invalid, "host path %q: not an absolute path", cut(name))
+	}
+	err = as(rules.As, func() error {
+		f, err = openNamed(name)
+		return err
+	})
+	if err != nil {
+		return nil, fileError(name, err)
+	}
+	fi, err := f.Stat()
+	if err == nil && fi.Mode().IsRegular() {
+		return f, nil
+	}
+	_ = f.Close() // it was only opened
+	return nil, sandbox.Errorf(sandbox.Invalid, "host path %q: not a plain file", cut(name))
+}
+
+// openNamed opens what a name leads to, and never one of this process's own descriptors: those
+// below /proc/self lead past directories that the caller can't enter.
+func openNamed(name string) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	for {
+		fd, err := unix.Openat2(unix.AT_FDCWD, name, &how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), name), nil
+		case !errors.Is(err, unix.EINTR):
+			return nil, err
+		}
+	}
+}
+
+func fileError(name string, err error) error {
+	kind, what := sandbox.Internal, "can't be opened"
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		kind, what = sandbox.NotFound, "no such file"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		kind, what = sandbox.Denied, "you may not read it"
+	case errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
+		kind, what = sandbox.Invalid, "not a usable path"
+	}
+	e := sandbox.Errorf(kind, "host path %q: %s", cut(name), what)
+	e.Err = err
+	return e
+}

@@ -2,6 +2,7 @@ package hostdir_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -265,6 +266,59 @@ func TestMachineDirs(t *testing.T) {
 			if dir == "/" {
 				break
 			}
+		}
+	}
+}
+
+// TestOpenFile: what is read for a caller is what the caller may read, and a plain file.
+func TestOpenFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to take another user's rights")
+	}
+	root := tree(t)
+	write := func(name string, mode os.FileMode, uid int) string {
+		p := filepath.Join(root, name)
+		if err := errors.Join(os.WriteFile(p, []byte(name), 0o600), os.Chmod(p, mode), os.Chown(p, uid, uid)); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	secret, mine := write("secret", 0o600, 0), write("mine", 0o600, stranger)
+	pipe := filepath.Join(root, "pipe")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o644), os.Symlink(secret, filepath.Join(root, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	shut := filepath.Join(root, "shut")
+	must := errors.Join(os.Mkdir(shut, 0o700), os.WriteFile(filepath.Join(shut, "open"), nil, 0o644))
+	held, err := os.Open(filepath.Join(shut, "open"))
+	if err := errors.Join(must, err); err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	them := hostdir.Rules{As: &hostdir.Identity{UID: stranger, GID: stranger}}
+	for _, tt := range []struct {
+		name, path string
+		rules      hostdir.Rules
+		want       sandbox.Kind
+	}{
+		{"own", mine, them, ""},
+		{"another's", secret, them, sandbox.Denied},
+		{"another's by a link", filepath.Join(root, "link"), them, sandbox.Denied},
+		{"another's, for root", secret, hostdir.Rules{}, ""},
+		{"in a directory that is shut", held.Name(), them, sandbox.Denied},
+		{"which the daemon has open", fmt.Sprintf("/proc/self/fd/%d", held.Fd()), them, sandbox.Invalid},
+		{"a pipe", pipe, them, sandbox.Invalid},
+		{"a directory", root, them, sandbox.Invalid},
+		{"nothing", root + "/no", them, sandbox.NotFound},
+		{"relative", "mine", them, sandbox.Invalid},
+		{"a key", mine, hostdir.Rules{Blind: true}, sandbox.Denied},
+	} {
+		f, err := hostdir.OpenFile(tt.rules, tt.path)
+		if tt.want == "" && err != nil || tt.want != "" && sandbox.KindOf(err) != tt.want {
+			t.Errorf("%s: %v, want kind %q", tt.name, err, tt.want)
+		}
+		if err == nil {
+			_ = f.Close() // it was only opened
 		}
 	}
 }
