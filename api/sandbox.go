@@ -3,16 +3,17 @@ package api
 import "time"
 
 // CreateNews is what a POST /v1/sandboxes accepts that wants to know how far the copy
-// of its workspace is, where one has to be made. It is answered as any other, unless there is something
+// of its workspace is, where one has to be made, and its set-up. It is answered as any other, unless there is something
 // to tell: then with 200 and a CreateEvent on each line.
 const CreateNews = "application/jsonl"
 
 // CreateEvent is one line of such an answer. One field is set; the last line has a
 // sandbox or an error, and a stream that ends without one was cut short.
 type CreateEvent struct {
-	Copied  *Copied  `json:"copied,omitempty"`
-	Sandbox *Sandbox `json:"sandbox,omitempty"`
-	Error   *Error   `json:"error,omitempty"`
+	Copied  *Copied    `json:"copied,omitempty"`
+	Step    *SetUpStep `json:"step,omitempty"`
+	Sandbox *Sandbox   `json:"sandbox,omitempty"`
+	Error   *Error     `json:"error,omitempty"`
 }
 
 // Copied is how much of a workspace was copied so far.
@@ -68,6 +69,7 @@ type CreateRequest struct {
 	// a client keeps one by GET /v1/sandboxes/{id}/hold.
 	Ephemeral bool     `json:"ephemeral,omitempty"`
 	Project   *Project `json:"project,omitempty"`
+	SetUp     *SetUp   `json:"setup,omitempty"` // for an agent
 }
 
 // Project says which file of a project's own a create has taken something from. It is
@@ -162,6 +164,7 @@ type Sandbox struct {
 	OnExpiry  string            `json:"on_expiry"`
 	Ephemeral bool              `json:"ephemeral,omitempty"`
 	Project   *Project          `json:"project,omitempty"`
+	Agent     *Agent            `json:"agent,omitempty"`     // that it was made for
 	Kept      bool              `json:"kept,omitempty"`      // what remains of an ephemeral one whose workspace had changes
 	Published []PublishedPort   `json:"published,omitempty"` // on the loopback of the daemon's machine
 	// Socket is the path of the unix socket by which ports inside are reached as through

@@ -34,15 +34,28 @@ func (c *Client) Create(ctx context.Context, req api.CreateRequest) (*api.Sandbo
 }
 
 // CreateWatched is Create that tells how far the copy of a workspace is, where one has to be
-// made: copied is called a few times a second, from this goroutine.
-func (c *Client) CreateWatched(ctx context.Context, req api.CreateRequest, copied func(api.Copied)) (*api.Sandbox, error) {
+// made, and of each step of a set-up: news is called from this goroutine.
+func (c *Client) CreateWatched(ctx context.Context, req api.CreateRequest, news func(api.CreateEvent)) (*api.Sandbox, error) {
 	b, err := json.Marshal(req)
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
+	return c.watched(ctx, "/v1/sandboxes", b, news)
+}
+
+// SetUp does s in a sandbox, which is started where it is stopped, and tells of each step.
+func (c *Client) SetUp(ctx context.Context, id string, s *api.SetUp, news func(api.CreateEvent)) (*api.Sandbox, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	return c.watched(ctx, path(id, "/setup"), b, news)
+}
+
+func (c *Client) watched(ctx context.Context, path string, b []byte, news func(api.CreateEvent)) (*api.Sandbox, error) {
 	var again agent.Backoff
 	for {
-		sb, err := c.createWatched(ctx, b, copied)
+		sb, err := c.watchedOnce(ctx, path, b, news)
 		if err == nil {
 			return sb, nil
 		}
@@ -58,9 +71,9 @@ func (c *Client) CheckCreate(ctx context.Context, req api.CreateRequest) error {
 	return c.call(ctx, http.MethodPost, "/v1/sandboxes?check=1", req, nil)
 }
 
-// createWatched is one attempt, which may fail after news.
-func (c *Client) createWatched(ctx context.Context, b []byte, copied func(api.Copied)) (*api.Sandbox, error) {
-	resp, err := c.sendAccepting(ctx, c.http, http.MethodPost, "/v1/sandboxes", bytes.NewReader(b), "application/json", api.CreateNews)
+// watchedOnce is one attempt, which may fail after news.
+func (c *Client) watchedOnce(ctx context.Context, path string, b []byte, news func(api.CreateEvent)) (*api.Sandbox, error) {
+	resp, err := c.sendAccepting(ctx, c.http, http.MethodPost, path, bytes.NewReader(b), "application/json", api.CreateNews)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +96,8 @@ func (c *Client) createWatched(ctx context.Context, b []byte, copied func(api.Co
 			return nil, eventError(ev.Error)
 		case ev.Sandbox != nil:
 			return ev.Sandbox, nil
-		case ev.Copied != nil:
-			copied(*ev.Copied)
+		default:
+			news(ev)
 		}
 	}
 }

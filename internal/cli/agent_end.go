@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
@@ -20,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/provider"
 	"github.com/carboy-sandbox/carboy/internal/repository"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -32,36 +31,33 @@ const (
 	maxBranch = 60
 	// maxGitSaid bounds what git inside says.
 	maxGitSaid = 4 << 10
+	// gitMillis bounds how long it takes.
+	gitMillis = 60_000
 )
-
-var commitID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`) })
 
 // git asks git inside, which may be any program by now: what it says is short, one line,
 // and believed of nothing but what is printed.
-func git(ctx context.Context, pr *provider.Provisioner, args ...string) string {
+func (g *agentRun) git(ctx context.Context, id string, args ...string) string {
 	argv := append([]string{"git", "-C", repository.Inside, "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"}, args...)
-	r, err := pr.Guest.Run(ctx, argv, maxGitSaid)
-	if err != nil || r.Code != 0 {
+	said := excerpt.New(maxGitSaid, 0)
+	end, err := g.svc.Exec(ctx, id, client.ExecOptions{Command: &guestv1.Command{Argv: argv, TimeoutMs: gitMillis, Cwd: "/"}, Stdout: said})
+	if err != nil || exit.Of(end) != exit.OK {
 		return ""
 	}
-	line, _, _ := strings.Cut(string(r.Stdout), "\n")
+	line, _, _ := strings.Cut(string(said.Excerpt().Head), "\n")
 	return strings.TrimSpace(line)
-}
-
-// noteBase remembers the commit that the agent begins with.
-func (g *agentRun) noteBase(ctx context.Context, pr *provider.Provisioner) error {
-	head := git(ctx, pr, "rev-parse", "--verify", "-q", "HEAD")
-	if !commitID().MatchString(head) {
-		return nil // no repository, or one without a commit
-	}
-	g.base = head
-	_, err := g.svc.Set(ctx, g.sb.ID, api.ChangeRequest{Labels: map[string]*string{baseLabel: &head}})
-	return err
 }
 
 // firstLine says what is about to run, on what, and what it may reach.
 func (g *agentRun) firstLine() {
 	parts := []string{g.programText()}
+	if g.plan != nil {
+		whose := ""
+		if g.plan.OfRepository() {
+			whose = ", the repository's,"
+		}
+		parts[0] = g.plan.Agent + whose + " in " + g.plan.Bottle + ": " + parts[0]
+	}
 	switch g.sb.Workspace.Mode {
 	case string(sandbox.WorkspaceCOW):
 		parts = append(parts, g.placeText()+" at /workspace, a copy")
@@ -72,7 +68,7 @@ func (g *agentRun) firstLine() {
 	}
 	reaches := g.grant.Reaches()
 	if g.sb.Network != sandbox.NetworkOff && g.sb.Network != "" {
-		for _, name := range append(slices.Clone(g.p.Plain.Presets), g.o.spec.Allow...) {
+		for _, name := range g.reachesBesides() {
 			if !slices.Contains(reaches, name) {
 				reaches = append(reaches, name)
 			}
@@ -92,6 +88,38 @@ func (g *agentRun) firstLine() {
 		parts = append(parts, strings.Join(names, ", ")+" stay outside")
 	}
 	g.NoteReason("agent", console.Escape(strings.Join(parts, " · ")))
+}
+
+// reachesBesides are the words for what it reaches besides its models.
+func (g *agentRun) reachesBesides() (names []string) {
+	if g.plan == nil {
+		return append(slices.Clone(g.p.Plain.Presets), g.o.spec.Allow...)
+	}
+	p := g.plan.Create.Policy
+	if p == nil {
+		return nil
+	}
+	names = slices.Clone(p.Presets)
+	for i := range p.Rules {
+		for _, host := range p.Rules[i].Hosts {
+			if !slices.Contains(names, host) {
+				names = append(names, host)
+			}
+		}
+	}
+	const most = 6
+	if len(names) > most {
+		names = append(names[:most:most], "…")
+	}
+	return names
+}
+
+// resumeCommand is what is typed to go on.
+func (g *agentRun) resumeCommand(name string) string {
+	if g.up {
+		return "carboy up --resume " + name
+	}
+	return runCommand(g.p.Name, " --resume "+name)
 }
 
 // placeText is how the directory is called.
@@ -160,7 +188,7 @@ func (g *agentRun) lastLines(ctx context.Context, end *guestv1.Exit) {
 			next = append(next, "carboy fetch "+name)
 		}
 	}
-	next = append(next, runCommand(g.p.Name, " --resume "+name))
+	next = append(next, g.resumeCommand(name))
 	g.NoteReason("next", "next: "+strings.Join(next, " · "))
 }
 
@@ -191,16 +219,15 @@ func (g *agentRun) commits(ctx context.Context, sb *api.Sandbox) (n int, branch 
 	if sb.State != string(sandbox.StateRunning) || g.in.Workspace == "" {
 		return 0, ""
 	}
-	pr := &provider.Provisioner{Guest: &provider.Sandbox{Client: g.svc, ID: sb.ID}}
 	what := "HEAD"
-	if g.base != "" {
-		what = g.base + "..HEAD"
+	if sb.Agent != nil && sb.Agent.Base != "" {
+		what = sb.Agent.Base + "..HEAD"
 	}
-	n, err := strconv.Atoi(git(ctx, pr, "rev-list", "--count", "--max-count="+strconv.Itoa(maxCommits), what))
+	n, err := strconv.Atoi(g.git(ctx, sb.ID, "rev-list", "--count", "--max-count="+strconv.Itoa(maxCommits), what))
 	if err != nil || n < 0 || n > maxCommits {
 		return 0, ""
 	}
-	branch = git(ctx, pr, "symbolic-ref", "--short", "-q", "HEAD")
+	branch = g.git(ctx, sb.ID, "symbolic-ref", "--short", "-q", "HEAD")
 	if r := []rune(branch); len(r) > maxBranch {
 		branch = string(r[:maxBranch]) + "…"
 	}

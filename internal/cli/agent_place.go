@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/carboy-sandbox/carboy/internal/cli/checkout"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/repository"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -47,7 +46,13 @@ func (g *agentRun) place(ctx context.Context, fs *pflag.FlagSet) error {
 	for _, n := range g.repo.Notes() {
 		g.NoteReason("repository", n)
 	}
+	if n := g.repo.Anonymous(); n != "" && g.plan == nil { // a bottle says itself whom commits are by
+		g.NoteReason("repository", n)
+	}
 	g.in.Workspace, g.in.Dir = repository.Inside, g.repo.Cwd()
+	if g.plan != nil { // the bottle says it all
+		return nil
+	}
 	return g.fromProject(ctx, fs, s)
 }
 
@@ -59,9 +64,4 @@ func (g *agentRun) keepHome(s *launch.Spec) error {
 	}
 	s.Homes = append(s.Homes, g.p.Name+"="+strings.Join(kept, ","))
 	return nil
-}
-
-// setUpRepository makes git ready, as the user's.
-func (g *agentRun) setUpRepository(ctx context.Context) error {
-	return checkout.Prepare(ctx, g.svc, g.sb, g.repo)
 }

@@ -2,11 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"io"
-	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -17,40 +13,33 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/bottle"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/manifest"
 	"github.com/carboy-sandbox/carboy/internal/provider"
 	"github.com/carboy-sandbox/carboy/internal/repository"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
-// Labels of a sandbox that an agent works in.
-const (
-	agentLabel   = "agent"         // the provider's name
-	programLabel = "agent.program" // how its program is called there, as JSON
-	dirLabel     = "agent.dir"     // where it starts
-	baseLabel    = "agent.base"    // the commit that it began with
-)
-
-// promptPath is where a prompt that is a file is inside, below the home.
-const promptPath = ".carboy-prompt.md"
-
-// maxPrompt bounds such a file, in bytes.
+// maxPrompt bounds a file with a prompt, in bytes.
 const maxPrompt = 1 << 20
 
 type agentOptions struct {
 	spec                    launch.Spec
 	resume, prompt, version string
-	ask, remote             bool
+	ask, remote, detach     bool
 }
 
 // agentRun is one run of an agent.
 type agentRun struct {
 	*app
 	p    *provider.Provider
+	up   bool           // it runs in a bottle
+	plan *manifest.Plan // of the bottle that it runs in; nil: flags say what it has
 	o    agentOptions
 	args []string // the agent's own
 
@@ -60,23 +49,15 @@ type agentRun struct {
 	packaged *packaged              // the template of its package; nil: it is not that
 	in       provider.Inside
 	program  []string // how it is called inside
+	setup    *api.SetUp
 	repo     *repository.Repository
 
 	memorySaid bool
 
 	svc   *client.Client
 	sb    *api.Sandbox
-	base  string // the commit that it began with
 	began time.Time
 	runs  *guestv1.Process // the program, where it runs already
-}
-
-// guestHome is the home inside of who runs commands.
-func guestHome(user string) string {
-	if user == "root" {
-		return "/root"
-	}
-	return "/home/user"
 }
 
 // outside is what is known of the user. stored are names of their secrets, and given
@@ -96,14 +77,26 @@ func (a *app) runAgent(ctx context.Context, fs *pflag.FlagSet, name string, o ag
 		return err
 	}
 	g := &agentRun{app: a, p: p, o: o, args: args}
-	if p.Program == "" && len(args) == 0 {
-		return usage.Errorf("%s: it is what you type that it runs, and there is nothing", name).WithHint("carboy agent run %s -- PROGRAM", name)
-	}
 	if err := g.flags(fs); err != nil {
 		return err
 	}
+	return g.start(ctx, fs)
+}
+
+// start makes the sandbox ready, and runs the agent in it.
+func (g *agentRun) start(ctx context.Context, fs *pflag.FlagSet) error {
+	if g.p.Program == "" && len(g.args) == 0 {
+		again := runCommand(g.p.Name, "")
+		if g.plan != nil {
+			again = "carboy up " + shell.Word(g.plan.Agent)
+		}
+		return usage.Errorf("%s: it is what you type that it runs, and there is nothing", g.p.Name).WithHint("%s -- PROGRAM", again)
+	}
+	if _, err := relay.NewCommand(g.args, &relay.Options{}); err != nil { // before JSON makes others of them
+		return err
+	}
 	ready, stop := relay.UntilSignal(ctx)
-	err = g.prepare(ready, fs)
+	err := g.prepare(ready, fs)
 	interrupted := context.Cause(ready) == relay.ErrInterrupted
 	stop()
 	switch {
@@ -118,7 +111,7 @@ func (a *app) runAgent(ctx context.Context, fs *pflag.FlagSet, name string, o ag
 // flags refuses those that can't go together.
 func (g *agentRun) flags(fs *pflag.FlagSet) error {
 	var with string
-	allowed := []string{"resume", "ask", "prompt-file", "remote-control", "json"}
+	allowed := []string{"resume", "ask", "prompt-file", "remote-control", "json", "detach"}
 	fs.Visit(func(f *pflag.Flag) {
 		if !slices.Contains(allowed, f.Name) {
 			with = f.Name
@@ -167,16 +160,13 @@ func (g *agentRun) prepare(ctx context.Context, fs *pflag.FlagSet) (err error) {
 	if err := g.buildPackage(ctx); err != nil {
 		return err
 	}
-	if err := g.make(ctx, req); err != nil {
+	done, err := g.describe(req)
+	if err != nil {
 		return err
 	}
-	stop := g.tellHeld(ctx, g.svc, g.sb.ID)
-	err = g.setUp(ctx, true)
-	stop()
-	if err != nil {
-		err = g.ofDisk(ctx, err)
-		uerr := g.undo(ctx)
-		return errors.Join(g.ofHome(ctx, err), uerr)
+	defer done()
+	if err := g.make(ctx, req); err != nil {
+		return err
 	}
 	g.firstLine()
 	return nil
@@ -247,6 +237,11 @@ func (g *agentRun) find(ctx context.Context) (err error) {
 	for i := range secrets {
 		g.out.Stored = append(g.out.Stored, secrets[i].Name)
 	}
+	if g.plan != nil { // the bottle says by what its models know the user
+		g.grant = g.granted(g.o.spec.Secrets)
+		g.takeLogin()
+		return g.findProgram()
+	}
 	if g.grant, err = g.p.Grant(g.out); err != nil {
 		return err
 	}
@@ -258,7 +253,7 @@ func (g *agentRun) find(ctx context.Context) (err error) {
 
 func (g *agentRun) findProgram() (err error) {
 	s := &g.o.spec
-	g.in.Home = guestHome(s.User)
+	g.in.Home = bottle.Home(s.User)
 	switch {
 	case g.p.Program == "":
 		return nil // it is in the arguments
@@ -301,7 +296,7 @@ func (g *agentRun) request() (*launch.Request, error) {
 	if err := g.keepHome(s); err != nil {
 		return nil, err
 	}
-	if g.memorySaid = s.Memory != 0; !g.memorySaid {
+	if g.memorySaid = s.Memory != 0 || g.plan != nil; !g.memorySaid {
 		s.Memory = launch.AgentMemory()
 	}
 	if _, err := launch.ParsePorts(s.Publish); err != nil {
@@ -312,19 +307,17 @@ func (g *agentRun) request() (*launch.Request, error) {
 		return nil, err
 	}
 	req.Env = g.in.Env
-	program, err := json.Marshal(g.program)
-	if err != nil {
-		return nil, err
+	if g.plan != nil {
+		req.Name, req.Limits.Inodes = g.plan.Slug, g.plan.Create.Limits.Inodes
 	}
-	if req.Labels == nil {
-		req.Labels = map[string]string{}
-	}
-	req.Labels[agentLabel], req.Labels[programLabel], req.Labels[dirLabel] = g.p.Name, string(program), g.in.Dir
 	return req, nil
 }
 
 // reach is what the agent needs, besides what flags allow.
 func (g *agentRun) reach(s *launch.Spec) error {
+	if g.plan != nil {
+		return nil
+	}
 	if s.Network == sandbox.NetworkOff {
 		if len(g.p.Access.Ways) > 0 && !g.p.Access.None {
 			return usage.Errorf("--network off: %s needs to reach its model", g.p.Name).WithHint("leave it out")
@@ -349,57 +342,6 @@ func (g *agentRun) reach(s *launch.Spec) error {
 	return nil
 }
 
-// setUp does in the sandbox what the agent needs; fresh is one that was just made.
-func (g *agentRun) setUp(ctx context.Context, fresh bool) error {
-	pr := &provider.Provisioner{Guest: &provider.Sandbox{Client: g.svc, ID: g.sb.ID}, Mended: g.mended}
-	var err error
-	if g.in.Placeholders, err = pr.Placeholders(ctx, g.sb.Secrets); err != nil {
-		return err
-	}
-	g.in.Program = g.program
-	if g.in.Prompt != "" {
-		g.in.PromptFile = path.Join(g.in.Home, promptPath)
-	}
-	if fresh && g.install != nil {
-		if err := g.copyProgram(ctx, pr); err != nil {
-			return err
-		}
-	}
-	plan, err := g.p.Plan(&g.in)
-	if err != nil {
-		return err
-	}
-	if err := pr.Apply(ctx, plan); err != nil {
-		return err
-	}
-	if !fresh {
-		return nil
-	}
-	if err := g.setUpRepository(ctx); err != nil {
-		return err
-	}
-	return g.noteBase(ctx, pr)
-}
-
-// copyProgram copies in what lies among other files of the user's.
-func (g *agentRun) copyProgram(ctx context.Context, pr *provider.Provisioner) error {
-	for _, c := range g.install.Copied {
-		f, err := os.Open(c.Source)
-		if err != nil {
-			return usage.Path("the program", c.Source, err)
-		}
-		fi, err := f.Stat()
-		if err == nil {
-			err = pr.Copy(ctx, []provider.Entry{{Path: c.Target, Mode: 0o755, Source: f, Size: fi.Size()}})
-		}
-		_ = f.Close() // it was only read
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // reopen finds the sandbox that --resume names, and starts it where it was stopped. Where
 // the agent still runs in it, that is joined.
 func (g *agentRun) reopen(ctx context.Context) (err error) {
@@ -409,38 +351,47 @@ func (g *agentRun) reopen(ctx context.Context) (err error) {
 	if g.sb, err = g.svc.Get(ctx, g.o.resume); err != nil {
 		return err
 	}
-	name := shell.Word(g.sb.Name)
-	of := g.sb.Labels[agentLabel]
-	switch {
-	case of == "":
-		return sandbox.Errorf(sandbox.Conflict, "--resume: %s is no sandbox of an agent's", name).WithHint("carboy exec -it %s -- sh", name)
-	case of != g.p.Name:
-		return sandbox.Errorf(sandbox.Conflict, "--resume: %s is one of %s", name, console.Escape(of)).WithHint("%s", runCommand(of, " --resume "+name))
+	if err := g.ours(); err != nil {
+		return err
 	}
-	if err := json.Unmarshal([]byte(g.sb.Labels[programLabel]), &g.program); err != nil {
-		return sandbox.Errorf(sandbox.Conflict, "--resume: %s does not say how its program is called", name).WithHint("carboy exec -it %s -- sh", name)
-	}
+	is := g.sb.Agent
+	g.program, g.in.Dir = is.Program, is.Dir
 	if g.sb, g.runs, err = g.comeBack(ctx, g.svc, g.sb.ID); err != nil {
 		return err
 	}
 	if g.runs != nil && (len(g.args) > 0 || g.in.Prompt != "") {
+		name := shell.Word(g.sb.Name)
 		return sandbox.Errorf(sandbox.Conflict, "--resume: %s still runs in %s, and takes no arguments any more", g.p.Name, name).WithHint("carboy attach %s", name)
 	}
-	g.base, g.in.Dir = g.sb.Labels[baseLabel], g.sb.Labels[dirLabel]
-	g.in.Home, g.in.Workspace, g.in.Bypass = guestHome(g.sb.User), repository.Inside, !g.o.ask
-	for i := range g.p.Access.Ways {
-		w := &g.p.Access.Ways[i]
-		if slices.Contains(g.sb.Secrets, w.Secrets[0].Name) {
-			g.in.Ways = append(g.in.Ways, w)
-		}
-	}
-	g.grant = &provider.Grant{Ways: g.in.Ways}
-	g.in.Facts = provider.FactsOf(g.in.Ways, g.outside(nil, nil))
-	if g.in.Env, err = g.p.GuestEnv(&g.in); err != nil {
-		return err
-	}
+	g.in.Home, g.in.Workspace, g.in.Bypass = bottle.Home(g.sb.User), repository.Inside, !g.o.ask
+	g.grant = g.granted(g.sb.Secrets)
 	if g.runs != nil {
 		return nil // it is set up, and at work
 	}
-	return g.ofHome(ctx, g.setUp(ctx, false))
+	if err := g.newSetUp(); err != nil {
+		return err
+	}
+	g.setup.Agent.Name, g.setup.Agent.Bottle, g.setup.Agent.Digest = is.Name, is.Bottle, is.Digest
+	defer g.tellHeld(ctx, g.svc, g.sb.ID)()
+	news, stop := g.createNews()
+	defer stop()
+	sb, err := g.svc.SetUp(ctx, g.sb.ID, g.setup, news)
+	if err == nil {
+		g.sb = sb
+	}
+	return err
+}
+
+// ours reports why the sandbox that --resume names is not one of this agent's.
+func (g *agentRun) ours() error {
+	name, is := shell.Word(g.sb.Name), g.sb.Agent
+	switch {
+	case is == nil:
+		return sandbox.Errorf(sandbox.Conflict, "--resume: %s is no sandbox of an agent's", name).WithHint("carboy exec -it %s -- sh", name)
+	case is.Name != "" && !g.up:
+		return sandbox.Errorf(sandbox.Conflict, "--resume: %s is one of the agent %s", name, console.Escape(is.Name)).WithHint("carboy up --resume %s", name)
+	case is.Name == "" && g.up, is.Provider != g.p.Name:
+		return sandbox.Errorf(sandbox.Conflict, "--resume: %s is one of %s", name, console.Escape(is.Provider)).WithHint("%s", runCommand(is.Provider, " --resume "+name))
+	}
+	return nil
 }

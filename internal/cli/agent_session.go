@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
-	"github.com/carboy-sandbox/carboy/internal/provider"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
@@ -19,14 +17,16 @@ import (
 func (g *agentRun) run(ctx context.Context) error {
 	g.began = g.Now()
 	opts := g.terminal()
+	if g.o.detach {
+		return g.left(ctx)
+	}
 	if g.runs != nil {
 		return g.joined(ctx, g.runs)
 	}
-	argv, err := g.p.Argv(g.program, &g.in, provider.Start{Resume: g.o.resume != "", Remote: g.o.remote, Prompt: g.in.PromptFile}, g.args)
-	if err != nil {
-		return err
+	if g.sb.Agent == nil {
+		return sandbox.Errorf(sandbox.Internal, "the daemon says nothing of the agent that it set up: it is of another version").WithHint("carboy daemon stop")
 	}
-	cmd, err := relay.NewCommand(argv, &opts)
+	cmd, err := relay.NewCommand(g.sb.Agent.Command, &opts)
 	if err != nil {
 		return err
 	}
@@ -62,6 +62,18 @@ func (g *agentRun) onTerminal(ctx context.Context, cmd *guestv1.Command) error {
 	return g.joined(ctx, p)
 }
 
+// left says where the program is, which the daemon has started.
+func (g *agentRun) left(ctx context.Context) error {
+	p := g.runs
+	if p == nil {
+		var err error
+		if p, err = g.commandOf(ctx, g.svc, g.sb, ""); err != nil {
+			return err
+		}
+	}
+	return g.Answer(detachedJSON{Name: g.sb.Name, ID: g.sb.ID, Command: p.GetId()}, g.sb.Name)
+}
+
 // joined joins the terminal to the program that runs.
 func (g *agentRun) joined(ctx context.Context, p *guestv1.Process) error {
 	end, err := g.join(ctx, g.svc, g.sb, p)
@@ -84,46 +96,6 @@ func (g *agentRun) ended(ctx context.Context, end *guestv1.Exit, cmd *guestv1.Co
 		return errors.Join(err, g.undo(ctx))
 	}
 	g.lastLines(ctx, end)
-	return err
-}
-
-// mended tells of what was moved aside in a home.
-func (g *agentRun) mended(file string) {
-	g.NoteReason("mended", file+" was no file any more: what was there is beside it, as "+path.Base(file)+".was-…, and "+g.p.Name+" has a new one")
-}
-
-// ofDisk adds to the error of a set-up that the sandbox waits for room, where it does.
-func (g *agentRun) ofDisk(ctx context.Context, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), heldLast)
-	defer cancel()
-	sb, gerr := g.svc.Get(ctx, g.sb.ID)
-	if gerr != nil || sb.Held == nil {
-		return err
-	}
-	return sandbox.Errorf(sandbox.Exhausted, "%w: %s", err, heldText(sb.Held)).WithHint("free some space there, or carboy rm what is not needed")
-}
-
-// ofHome adds to the error of a set-up which command removes the home in which something
-// may be amiss. One that was made for this start is gone with the sandbox.
-func (g *agentRun) ofHome(ctx context.Context, err error) error {
-	if kind := sandbox.KindOf(err); kind == "" || kind == sandbox.Unavailable || hintOf(err) != "" || ctx.Err() != nil {
-		return err
-	}
-	for _, m := range g.sb.Mounts {
-		if m.Volume == "" {
-			continue
-		}
-		v, verr := g.svc.Volume(ctx, m.Volume)
-		if verr != nil || v.HomeOf != g.p.Name {
-			continue
-		}
-		remove := "carboy volume rm " + shell.Word(v.Name)
-		if g.o.resume != "" {
-			remove = "carboy rm -f " + shell.Word(g.sb.Name) + " && " + remove
-		}
-		return sandbox.Errorf(sandbox.KindOf(err), "%w", err).
-			WithHint("if what %s has kept for this directory is broken, this removes it, with its history: %s", g.p.Name, remove)
-	}
 	return err
 }
 

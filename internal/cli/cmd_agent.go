@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/internal/bottle"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
@@ -62,7 +63,7 @@ func (a *app) agents(ctx context.Context) (all []agentJSON, bad []error) {
 func agentOf(p *provider.Provider, out *provider.Outside) agentJSON {
 	j := agentJSON{Provider: p, Keys: []string{}}
 	var err error
-	if j.Installed, err = p.FindProgram(out, guestHome("")); err != nil {
+	if j.Installed, err = p.FindProgram(out, bottle.Home("")); err != nil {
 		j.Problem = err.Error()
 	}
 	if g, err := p.Grant(out); err == nil {

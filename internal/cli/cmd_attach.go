@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/bottle"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -21,7 +22,7 @@ import (
 )
 
 // mainCommand is the tag of the command that a sandbox was made for.
-const mainCommand = "main"
+const mainCommand = bottle.Tag
 
 func (a *app) attachCommand() *cobra.Command {
 	cmd := &cobra.Command{

@@ -2,11 +2,14 @@ package cli
 
 import (
 	"context"
+	"path"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/bottle"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/fetch"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -70,11 +73,45 @@ func (a *app) create(ctx context.Context, spec *launch.Spec) error {
 
 // makeSandbox makes a sandbox as the user of this command line.
 func (a *app) makeSandbox(ctx context.Context, svc *client.Client, req *launch.Request) (*api.Sandbox, error) {
-	progress := a.NewFileProgress("the workspace is being copied")
-	defer progress.Stop()
+	news, stop := a.createNews()
+	defer stop()
 	l := a.launcher(svc)
-	l.Copied = func(c api.Copied) { progress.Set(c.Files, c.Bytes) }
+	l.News = news
 	return l.Create(ctx, req)
+}
+
+// createNews shows what is told of a sandbox that is made or set up, until stop is called.
+func (a *app) createNews() (news func(api.CreateEvent), stop func()) {
+	progress := a.NewFileProgress("the workspace is being copied")
+	var status *console.Progress
+	return func(ev api.CreateEvent) {
+			switch {
+			case ev.Copied != nil:
+				progress.Set(ev.Copied.Files, ev.Copied.Bytes)
+			case ev.Step == nil:
+			case ev.Step.Mended != "":
+				a.mended(ev.Step.Mended)
+			case !ev.Step.Done:
+				if status == nil {
+					progress.Stop()
+					status = a.NewStatus()
+				}
+				status.Say("setting up: " + ev.Step.Do + " " + ev.Step.What)
+			case ev.Step.Note != "" && ev.Step.Do != bottle.DoCA:
+				a.NoteReason("setup", ev.Step.Do+" "+ev.Step.What+": "+ev.Step.Note)
+			}
+		}, func() {
+			if status == nil {
+				progress.Stop()
+			} else {
+				status.Stop()
+			}
+		}
+}
+
+// mended tells of what was moved aside in a home.
+func (a *app) mended(file string) {
+	a.NoteReason("mended", console.Escape(file)+" was no file any more: what was there is beside it, as "+console.Escape(path.Base(file))+".was-…, and the agent has a new one")
 }
 
 func (a *app) launcher(svc *client.Client) *launch.Launcher {

@@ -116,6 +116,9 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	for _, k := range slices.Sorted(maps.Keys(sb.Labels)) {
 		t.Row("label", k+"="+sb.Labels[k])
 	}
+	if g := sb.Agent; g != nil {
+		agentRows(&t, g)
+	}
 	if p := sb.Project; p != nil {
 		t.Row("project", fmt.Sprintf("%s of %.12s: %s", p.File, p.Digest, strings.Join(p.Keys, ", ")))
 	}
@@ -256,4 +259,20 @@ func portText(p api.PublishedPort) string {
 func limitsLong(l api.Limits) string {
 	return fmt.Sprintf("%s cpus, %s memory, %d processes, %s disk, %d files",
 		strconv.FormatFloat(l.CPUs, 'g', -1, 64), term.FormatSize(l.Memory), l.PIDs, term.FormatSize(l.Disk), l.Inodes)
+}
+
+// agentRows say which agent a sandbox was made for.
+func agentRows(t *console.Table, g *api.Agent) {
+	text := g.Provider
+	if g.Name != "" {
+		text = g.Name + " in " + g.Bottle + ", " + g.Provider
+	}
+	words := make([]string, len(g.Command))
+	for i, w := range g.Command {
+		words[i] = shell.Word(w)
+	}
+	t.Row("agent", text+": "+strings.Join(words, " "))
+	if g.Authority != "" {
+		t.Row("authority", "SHA-256 "+g.Authority)
+	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,15 +60,37 @@ func (a *app) ls(ctx context.Context, labels []string, quiet bool) error {
 		}
 		return nil
 	}
-	return (&listing[api.Sandbox]{
-		columns: []string{"NAME", "STATE", "ISOLATION", "IMAGE", "WORKSPACE", "CREATED", "EXPIRES"},
+	return sandboxListing(slices.ContainsFunc(list, func(sb api.Sandbox) bool { return sb.Agent != nil })).show(a, list)
+}
+
+// sandboxListing shows sandboxes, with their agents where any has one.
+func sandboxListing(agents bool) *listing[api.Sandbox] {
+	with := func(columns []string, agent string) []string {
+		if agents {
+			return slices.Insert(columns, 2, agent)
+		}
+		return columns
+	}
+	return &listing[api.Sandbox]{
+		columns: with([]string{"NAME", "STATE", "ISOLATION", "IMAGE", "WORKSPACE", "CREATED", "EXPIRES"}, "AGENT"),
 		row: func(sb *api.Sandbox, now time.Time) []string {
-			return []string{
+			return with([]string{
 				sb.Name, stateText(sb), sb.Isolation, sb.Image, workspaceText(sb.Workspace),
 				console.Ago(sb.CreatedAt, now), console.In(sb.ExpiresAt, now),
-			}
+			}, agentText(sb.Agent))
 		},
-	}).show(a, list)
+	}
+}
+
+// agentText is the agent that a sandbox was made for.
+func agentText(g *api.Agent) string {
+	switch {
+	case g == nil:
+		return ""
+	case g.Name != "":
+		return g.Name
+	}
+	return g.Provider
 }
 
 // stateText is a state and, where it says more, how it came about.

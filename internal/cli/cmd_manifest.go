@@ -113,26 +113,11 @@ of yours is taken before one of that name in the repository of the current direc
 
 // manifestShow looks at what a repository ships only where the agent is none of the user's.
 func (a *app) manifestShow(ctx context.Context, agent string) error {
-	x, err := a.loadManifest(ctx, false)
-	if err == nil && !x.Has(agent) {
-		x, err = a.loadManifest(ctx, true)
-	}
-	if err != nil {
-		return manifest.Told(err)
-	}
-	m, err := x.Manifest(agent)
-	if err != nil {
-		return manifest.Told(err)
-	}
-	p, err := m.Plan(agent + "-xxxxx") // what is drawn for a sandbox says nothing here
+	m, err := a.agentNamed(ctx, agent)
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.WriteJSON(p)
-	}
-	_, err = console.Output(a.Stdout).Write([]byte(p.Text()))
-	return err
+	return a.showPlan(m, agent+"-"+anyone) // what is drawn for a sandbox says nothing here
 }
 
 func (a *app) manifestCheckCommand() *cobra.Command {

@@ -217,6 +217,11 @@ func (d *fakeDaemon) post(w http.ResponseWriter, r *http.Request) error {
 	if of.ImageDigest != "" {
 		b.Image, b.ImageDigest, b.ImageConfig = of.Image, of.ImageDigest, of.ImageConfig
 	}
+	if up := req.SetUp; up != nil {
+		is := up.Agent
+		is.Command = append(slices.Clone(is.Program), up.Args...)
+		b.Agent = &is
+	}
 	d.boxes = append(d.boxes, b)
 	return answer(w, b.Sandbox)
 }

@@ -73,6 +73,7 @@ func verbs() []verb {
 	return []verb{
 		agentVerb("claude"), agentVerb("codex"), agentVerb("gemini"), agentVerb("opencode"), agentVerb("aider"),
 		{"agent", (*app).agentCommand},
+		{"up", (*app).upCommand},
 		{"run", (*app).runCommand},
 		{"create", (*app).createCommand},
 		{"exec", (*app).execCommand},

@@ -10,7 +10,7 @@ import (
 
 // Service is what a launch asks of the daemon. *client.Client is one.
 type Service interface {
-	CreateWatched(ctx context.Context, req api.CreateRequest, copied func(api.Copied)) (*api.Sandbox, error)
+	CreateWatched(ctx context.Context, req api.CreateRequest, news func(api.CreateEvent)) (*api.Sandbox, error)
 	Image(ctx context.Context, ref string) (*api.Image, error)
 	Secrets(ctx context.Context) ([]api.Secret, error)
 	Get(ctx context.Context, ref string) (*api.Sandbox, error)
@@ -31,8 +31,8 @@ type Launcher struct {
 	// Note tells what the owner should know, after a word that programs can act
 	// on: "home", "left_out", "published".
 	Note func(reason, text string)
-	// Copied is told how far the copy of a workspace is.
-	Copied func(api.Copied)
+	// News is told how far the copy of a workspace is, and a set-up.
+	News func(api.CreateEvent)
 }
 
 // Create makes a sandbox, and says what its owner should know before anything
@@ -73,7 +73,7 @@ func (l *Launcher) create(ctx context.Context, req *Request) (*api.Sandbox, erro
 	case req.pull == PullAlways:
 		return pull()
 	}
-	sb, err := l.Service.CreateWatched(ctx, req.CreateRequest, l.Copied)
+	sb, err := l.Service.CreateWatched(ctx, req.CreateRequest, l.News)
 	if sandbox.KindOf(err) != sandbox.NotFound || req.pull == PullNever || !pullable(req.Image) {
 		return sb, err
 	}
@@ -98,5 +98,5 @@ func (l *Launcher) createOf(ctx context.Context, req *Request, fetch func() (*ap
 	}
 	of := req.CreateRequest
 	of.Image = ImageName(img)
-	return l.Service.CreateWatched(ctx, of, l.Copied)
+	return l.Service.CreateWatched(ctx, of, l.News)
 }

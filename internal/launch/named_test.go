@@ -15,7 +15,7 @@ import (
 // daemon makes whatever it is asked for.
 type daemon struct{ image string }
 
-func (d *daemon) CreateWatched(_ context.Context, req api.CreateRequest, _ func(api.Copied)) (*api.Sandbox, error) {
+func (d *daemon) CreateWatched(_ context.Context, req api.CreateRequest, _ func(api.CreateEvent)) (*api.Sandbox, error) {
 	d.image = req.Image
 	return &api.Sandbox{}, nil
 }

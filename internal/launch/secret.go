@@ -121,6 +121,9 @@ func (l *Launcher) addSecrets(ctx context.Context, req *Request) error {
 		case slices.ContainsFunc(kept, func(k api.Secret) bool { return k.Name == g.name }):
 		case l.isSet(g.name):
 			s.Value, err = EnvSecret(flag, g.name, l.LookupEnv)
+		case req.of != "":
+			err = usage.Errorf("%s has the secret %s: none of that name is kept, and no variable of that name is set here", req.of, g.name).
+				WithHint("carboy secret add %s", g.name)
 		default:
 			err = usage.Errorf("%s: no such secret is kept, and no variable of that name is set here", flag).
 				WithHint("carboy secret add %s, or --secret %s=env:VARIABLE", g.name, g.name)

@@ -47,6 +47,8 @@ type Spec struct {
 	Allow   []string // what --allow takes
 	Policy  string   // the name of a file
 	Secrets []string // NAME[=FROM]
+	// SecretOf is who asks for Secrets where no flag does: "the bottle dev"; "": --secret.
+	SecretOf string
 	// Base is what it may reach besides, whatever those say, and Given are secrets whose
 	// values are here already: of what makes sandboxes for one program.
 	Base  *policy.Policy
@@ -71,7 +73,8 @@ type Request struct {
 	pull    string
 	named   bool // Image is a reference
 	secrets []namedSecret
-	checked bool // by Check: Secrets are complete
+	of      string // Spec.SecretOf
+	checked bool   // by Check: Secrets are complete
 }
 
 // Request checks s and turns it into a request. lookup knows variables; note
@@ -88,7 +91,7 @@ func (s *Spec) Request(lookup func(string) (string, bool), note func(string)) (*
 	if err != nil {
 		return nil, err
 	}
-	req := &Request{pull: s.Pull, named: s.ImageNamed, CreateRequest: api.CreateRequest{
+	req := &Request{pull: s.Pull, named: s.ImageNamed, of: s.SecretOf, CreateRequest: api.CreateRequest{
 		Name:      s.Name,
 		Isolation: walls[0],
 		Stronger:  walls[1:],

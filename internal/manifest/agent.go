@@ -32,8 +32,13 @@ var skillName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 // checkAgent looks at what an agent's file says by itself.
 func (x *Index) checkAgent(s *said[Agent], p *problems) {
 	a := &s.is
-	if _, err := x.provider(s); err != nil {
+	switch of, err := x.provider(s); {
+	case err != nil:
 		p.err(err)
+	case a.Prompt != "" && of.Run.PromptMode == "":
+		p.add(s.place("prompt"), "leave it out, or take another provider", "%s takes no prompt", of.Name)
+	case len(a.Skills) > 0 && of.Config.Skills == "":
+		p.add(s.place("skills"), "leave them out, or take another provider", "%s takes no skills", of.Name)
 	}
 	if len(a.Skills) > maxSkills || len(a.Files) > maxWritten {
 		p.add(s.at, "", "more than %d skills or %d files", maxSkills, maxWritten)

@@ -51,6 +51,9 @@ func (m *Manifest) explain(p *Plan) {
 	if p.Prompt != "" {
 		e.said("prompt", fmt.Sprintf("%d bytes: %s", len(p.Prompt), firstLine(p.Prompt)), whose, a.place("prompt"))
 	}
+	if err := p.Runnable(); err != nil {
+		e.said("not yet", err.Error(), "carboy up refuses it", Place{})
+	}
 	e.said("runs", cmp.Or(m.Provider.Program, m.Provider.Name), "the provider "+m.Provider.Name, Place{File: m.Provider.From})
 	e.reached()
 }

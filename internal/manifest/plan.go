@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/bottle"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -55,7 +56,7 @@ type PlannedRemote struct {
 
 // Step is one thing that is done in the sandbox.
 type Step struct {
-	Do   string   `json:"do"` // "git", "remotes", "write", "skill", "provider" or "start"
+	Do   string   `json:"do"` // as api.SetUpStep has it; "start" is the last
 	What string   `json:"what"`
 	User string   `json:"user,omitempty"` // who runs Argv
 	Argv []string `json:"argv,omitempty"`
@@ -131,33 +132,63 @@ func (p *Plan) Request() api.CreateRequest {
 	return req
 }
 
-// steps are what is done in the sandbox once it is there. What of it is git's is done as
-// its user, whose configuration it is.
-func (p *Plan) steps() {
-	add := func(do, what, user string, argv ...string) {
-		p.Steps = append(p.Steps, Step{Do: do, What: what, User: user, Argv: argv})
-	}
-	p.Steps = []Step{}
-	if len(p.Remotes) > 0 {
-		names := make([]string, len(p.Remotes))
-		for i := range p.Remotes {
-			names[i] = p.Remotes[i].Name
-		}
-		add("remotes", "git asks the gate for "+strings.Join(names, ", "), p.Create.User)
-	}
-	for _, f := range [][2]string{{"user.name", p.GitUser.Name}, {"user.email", p.GitUser.Email}} {
-		if f[1] != "" {
-			add("git", f[0], p.Create.User, "git", "config", "--global", f[0], f[1])
-		}
+// gitBase is where the gate serves remotes.
+const gitBase = "http://gate.carboy.internal/" + ServiceGit
+
+// SetUp is what is done in the sandbox, as far as files say it: what is found out on this machine
+// is not in it, nor the provider's file.
+func (p *Plan) SetUp() *api.SetUp {
+	s := &api.SetUp{
+		Agent:     api.Agent{Name: p.Agent, Bottle: p.Bottle, Digest: p.Digest, Provider: p.Provider},
+		GitConfig: p.GitConfig(gitBase), GitUser: api.GitUser(p.GitUser),
+		Prompt: p.Prompt, Skills: p.Skills, Work: &api.SetUpWork{},
 	}
 	for _, f := range p.Files {
-		add("write", fmt.Sprintf("%s, mode %s, %d bytes", f.Path, f.Mode, len(f.Content)), p.Create.User)
+		s.Files = append(s.Files, api.SetUpWrite(f))
 	}
-	for _, s := range p.Skills {
-		add("skill", s, p.Create.User)
+	return s
+}
+
+// OfRepository reports whether the agent's file is a repository's, and not the user's own.
+func (p *Plan) OfRepository() bool { return p.Origin == string(ofRepository) }
+
+// Runnable says what of a plan can't be done yet, by its name: nothing that was written is
+// left out in silence.
+func (p *Plan) Runnable() error {
+	for _, service := range p.Services {
+		switch service {
+		case ServiceGit:
+			return sandbox.Errorf(sandbox.Unsupported, "the bottle %s has remotes, and the git gate is not there yet", p.Bottle).
+				WithHint("carboy fetch takes commits out by hand: leave remotes out of the bottle")
+		case ServiceSupervise:
+			return sandbox.Errorf(sandbox.Unsupported, "the bottle %s is supervised, and what carries an agent's questions is not there yet", p.Bottle).
+				WithHint("ask in its policy holds requests for you: leave supervise out of the bottle")
+		}
 	}
-	add("provider", "what "+p.Provider+" needs: its directories, files and checks", p.Create.User)
-	add("start", p.Provider, p.Create.User)
+	return nil
+}
+
+// steps are what is done in the sandbox once it is there, as its user, whose configuration of
+// git it is.
+func (p *Plan) steps() {
+	p.Steps = []Step{}
+	for _, st := range bottle.Steps(p.SetUp(), p.Create.Network != "" && p.Create.Network != sandbox.NetworkOff) {
+		s := Step{Do: st.Do, What: st.What, User: p.Create.User, Argv: st.Argv}
+		switch st.Do {
+		case bottle.DoRemotes:
+			names := make([]string, len(p.Remotes))
+			for i := range p.Remotes {
+				names[i] = p.Remotes[i].Name
+			}
+			s.What = "git asks the gate for " + strings.Join(names, ", ")
+		case bottle.DoWorkspace:
+			s.What = "a copy-on-write view of the directory, and git is ready in it"
+		case bottle.DoProvider:
+			s.What = "what " + p.Provider + " needs: its directories, files and checks"
+		}
+		p.Steps = append(p.Steps, s)
+	}
+	p.Steps = append(p.Steps, Step{Do: bottle.DoStart, What: p.Provider, User: p.Create.User})
 }
 
 // GitConfig is what git is told in the sandbox, so that it asks the gate, at base, in the

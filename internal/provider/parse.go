@@ -26,8 +26,21 @@ const (
 
 var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`) })
 
-// Parse reads what a file says of the agent name.
+// Parse reads what a file says of the agent name, and tries each of its texts.
 func Parse(name string, b []byte) (*Provider, error) {
+	p, err := Read(name, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.try(); err != nil {
+		return nil, placed(b, err)
+	}
+	return p, nil
+}
+
+// Read is Parse for a file that is used once, and may be anybody's: its texts are left alone until
+// they are needed, each once.
+func Read(name string, b []byte) (*Provider, error) {
 	if !validName().MatchString(name) {
 		return nil, fmt.Errorf("%.60q is not a name for an agent: use a-z, 0-9 and -, a letter first, at most 40", name)
 	}
@@ -105,10 +118,7 @@ func (p *Provider) check() error {
 	if err := p.checkReach(); err != nil {
 		return err
 	}
-	if err := p.checkSteps(); err != nil {
-		return err
-	}
-	return p.try()
+	return p.checkSteps()
 }
 
 // localPath reports whether a relative path stays below where it begins.

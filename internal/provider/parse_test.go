@@ -40,7 +40,7 @@ func TestParseRefuses(t *testing.T) {
 		{"template", "[[file]]\npath = \"/x\"\nerror = \"e\"\ncontent = \"{{.Nothing}}\"", "Nothing"},
 		{"secret-elsewhere", "[[file]]\npath = \"/x\"\nerror = \"e\"\ncontent = \"{{.Secret \\\"KEY\\\"}}\"", "the sandbox has none of that name"},
 		{"merge", "[[file]]\npath = \"/x\"\nerror = \"e\"\nmerge = true\ncontent = \"no\"", "no JSON object"},
-		{"endless", "[[file]]\npath = \"/x\"\nerror = \"e\"\ncontent = \"{{printf `%2000000d` 1}}\"", "longer than"},
+		{"endless", "[[file]]\npath = \"/x\"\nerror = \"e\"\ncontent = \"{{printf `%2000000d` 1}}\"", "printf: it takes"},
 		{"command", "[[verify]]\nargv = []\nerror = \"e\"", "needs an argv"},
 		{"deep", "x = " + strings.Repeat("[", 1000), "nested too deeply"},
 		{"large", strings.Repeat("#\n", 1<<18), "larger than"},

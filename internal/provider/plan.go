@@ -111,6 +111,14 @@ func (p *Provider) GuestEnv(in *Inside) (map[string]string, error) {
 	return env, nil
 }
 
+// SkillsDir is the directory inside in which the program looks for skills; "": it has none.
+func (p *Provider) SkillsDir(in *Inside) (string, error) {
+	if p.Config.Skills == "" {
+		return "", nil
+	}
+	return p.values(in).place("config.skills", p.Config.Skills)
+}
+
 // Kept are the directories inside that are to outlive the sandbox.
 func (p *Provider) Kept(in *Inside) ([]string, error) {
 	v := p.values(in)
@@ -231,30 +239,33 @@ func object(b []byte) (map[string]any, error) {
 }
 
 // Merged is the JSON object over, laid over what is there: objects are joined, and
-// anything else is replaced. Where what is there is no object, over stands alone.
+// anything else is replaced. Where what is there is no object, over stands alone. What is
+// there is a guest's, of any depth: it is neither taken apart further than over goes, nor indented.
 func Merged(there []byte, over string) (string, error) {
 	top, err := object([]byte(over))
 	if err != nil {
 		return "", err
 	}
-	below, err := object(there)
-	if err != nil {
-		below = map[string]any{}
-	}
-	b, err := json.MarshalIndent(laid(below, top), "", "  ")
+	b, err := json.Marshal(laid(there, top))
 	return string(b) + "\n", err
 }
 
-func laid(below, top map[string]any) map[string]any {
-	for k, v := range top {
-		t, isMap := v.(map[string]any)
-		b, wasMap := below[k].(map[string]any)
-		if isMap && wasMap {
-			v = laid(b, t)
-		}
-		below[k] = v
+func laid(there []byte, top map[string]any) map[string]any {
+	var below map[string]json.RawMessage
+	if json.Unmarshal(there, &below) != nil {
+		return top
 	}
-	return below
+	out := make(map[string]any, len(below)+len(top))
+	for k, v := range below {
+		out[k] = v
+	}
+	for k, v := range top {
+		if m, ok := v.(map[string]any); ok && below[k] != nil {
+			v = laid(below[k], m)
+		}
+		out[k] = v
+	}
+	return out
 }
 
 // Start says how a program is to be started.

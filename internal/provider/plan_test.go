@@ -130,3 +130,36 @@ func TestMerged(t *testing.T) {
 		})
 	}
 }
+
+// TestMergedIsNoLarger: what a guest leaves where a file is merged into grows by what is laid over it
+// alone, however deep it is.
+func TestMergedIsNoLarger(t *testing.T) {
+	deep := strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
+	there := `{"deep":[` + strings.Repeat(deep+",", 20) + `0]}`
+	got, err := provider.Merged([]byte(there), `{"a":1}`)
+	if err != nil || !strings.Contains(got, deep) || len(got) > len(there)+10 {
+		t.Errorf("%d bytes became %d: %v", len(there), len(got), err)
+	}
+}
+
+// TestTextsEnd: whoever asks for a set-up writes its texts, and none of them takes for ever or grows without
+// end.
+func TestTextsEnd(t *testing.T) {
+	many := strings.Repeat("{{json .Dir}}", 200)
+	for text, want := range map[string]string{
+		"{{range 1000000000}}{{end}}":                           "range and template are not for here",
+		`{{define "x"}}{{template "x"}}{{end}}{{template "x"}}`: "define and block are not for here",
+		`{{$a := "x"}}`:            "variables are not for here",
+		many:                       "more than 128 calls",
+		`{{printf "%1000000d" 1}}`: "printf: it takes %s",
+		`{{print .Dir}}`:           "there is no such function here",
+		`{{if .Has "x"}}{{range 9}}{{end}}{{end}}`:     "range and template are not for here",
+		`{{last 3 (json (printf "%s%s" .Dir .Home))}}`: "",
+	} {
+		toml := "title = \"A\"\nabout = \"a\"\nprogram = \"a\"\n[access]\nnone = true\n[[file]]\npath = \"~/a\"\nerror = \"e\"\ncontent = '''" + text + "'''\n"
+		_, err := provider.Parse("a", []byte(toml))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.60s: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -32,7 +32,7 @@ func (g *guest) Run(_ context.Context, argv []string, _ int) (*provider.Result, 
 		}
 	}
 	if isRead(argv) {
-		return &provider.Result{Code: 1}, nil
+		return &provider.Result{Stdout: []byte("none\n")}, nil
 	}
 	return &provider.Result{}, nil
 }
@@ -40,14 +40,12 @@ func (g *guest) Run(_ context.Context, argv []string, _ int) (*provider.Result, 
 // isRead reports whether a command is the one that reads a file.
 func isRead(argv []string) bool { return len(argv) > 2 && strings.Contains(argv[2], "head -c") }
 
-func (g *guest) Write(_ context.Context, entries []provider.Entry) error {
-	for _, e := range entries {
-		g.did = append(g.did, "write "+e.Path)
-		if g.files == nil {
-			g.files = map[string]string{}
-		}
-		g.files[e.Path] = string(e.Content)
+func (g *guest) Write(_ context.Context, e provider.Entry) error {
+	g.did = append(g.did, "write "+e.Path)
+	if g.files == nil {
+		g.files = map[string]string{}
 	}
+	g.files[e.Path] = string(e.Content)
 	return nil
 }
 
@@ -61,7 +59,7 @@ var plan = &provider.Plan{
 func TestApply(t *testing.T) {
 	g := &guest{answer: func(argv []string) (*provider.Result, error) {
 		if isRead(argv) {
-			return &provider.Result{Stdout: []byte(`{"b":2}`)}, nil
+			return &provider.Result{Stdout: []byte("none\n" + `{"b":2}`)}, nil
 		}
 		return nil, nil
 	}}
@@ -69,12 +67,12 @@ func TestApply(t *testing.T) {
 	if err := pr.Apply(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"sh -c mkdir", "find /home/user/.x", "sh -c i=0", "sh -c [ -f", "write /home/user/.x/a.json", "x status"} {
+	for i, want := range []string{"sh -c mkdir", "find /home/user/.x", "sh -c did=", "write /home/user/.x/a.json", "x status"} {
 		if i >= len(g.did) || !strings.HasPrefix(g.did[i], want) {
 			t.Fatalf("step %d of %q, want %s", i, g.did, want)
 		}
 	}
-	if got := g.files["/home/user/.x/a.json"]; !strings.Contains(got, `"a": 1`) || !strings.Contains(got, `"b": 2`) {
+	if got := g.files["/home/user/.x/a.json"]; !strings.Contains(got, `"a":1`) || !strings.Contains(got, `"b":2`) {
 		t.Errorf("what was there is gone: %s", got)
 	}
 }
@@ -120,8 +118,10 @@ func TestTriedAgain(t *testing.T) {
 				runs++
 				return tt.answers[runs-1], nil
 			}}
-			err := (&provider.Provisioner{Guest: g}).Apply(t.Context(), &provider.Plan{Verify: plan.Verify})
-			if (err != nil) != tt.fails || runs != tt.runs {
+			paused := 0
+			pr := &provider.Provisioner{Guest: g, Pause: func(context.Context) error { paused++; return nil }}
+			err := pr.Apply(t.Context(), &provider.Plan{Verify: plan.Verify})
+			if (err != nil) != tt.fails || runs != tt.runs || paused != tt.runs-1 {
 				t.Errorf("%d runs, error %v; want %d, an error %t", runs, err, tt.runs, tt.fails)
 			}
 		})
@@ -179,13 +179,8 @@ func (shellGuest) Run(ctx context.Context, argv []string, _ int) (*provider.Resu
 	return &provider.Result{Code: cmd.ProcessState.ExitCode(), Stdout: out, Stderr: said.Bytes()}, nil
 }
 
-func (shellGuest) Write(_ context.Context, entries []provider.Entry) error {
-	for _, e := range entries {
-		if err := errors.Join(os.WriteFile(e.Path+".new", e.Content, 0o600), os.Rename(e.Path+".new", e.Path)); err != nil {
-			return err
-		}
-	}
-	return nil
+func (shellGuest) Write(_ context.Context, e provider.Entry) error {
+	return errors.Join(os.WriteFile(e.Path+".new", e.Content, 0o600), os.Rename(e.Path+".new", e.Path))
 }
 
 // TestFilesPlaces has at a file's place whatever an agent may have left there: the file is

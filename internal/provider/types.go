@@ -29,6 +29,7 @@ type Provider struct {
 type Config struct {
 	Variable string `toml:"variable" json:"variable,omitempty"` // that names another one
 	Dir      string `toml:"dir" json:"dir,omitempty"`           // below the home
+	Skills   string `toml:"skills" json:"skills,omitempty"`     // where it looks for skills
 	// Keep are directories that outlive the sandbox: what was said, and the program's state.
 	Keep []string `toml:"keep" json:"keep,omitempty"`
 }

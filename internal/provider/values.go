@@ -1,8 +1,6 @@
 package provider
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"path"
@@ -52,24 +50,6 @@ func (v *Values) Secret(name string) (string, error) {
 	return s, nil
 }
 
-var functions = template.FuncMap{
-	"json": func(s string) (string, error) {
-		b, err := json.Marshal(s)
-		return string(b), err
-	},
-	"last": func(n int, s string) string { return s[max(0, len(s)-max(0, n)):] },
-	"jwt":  unsignedToken,
-}
-
-// unsignedToken is a token with those claims, in the form of one that is signed.
-func unsignedToken(claims string) (string, error) {
-	if !json.Valid([]byte(claims)) {
-		return "", fmt.Errorf("jwt: the claims are no JSON")
-	}
-	enc := base64.RawURLEncoding.EncodeToString
-	return enc([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + enc([]byte(claims)) + "." + enc([]byte("none")), nil
-}
-
 // text is what a template becomes.
 func (v *Values) text(what, s string) (string, error) { return textOf(what, s, v) }
 
@@ -80,6 +60,11 @@ func textOf(what, s string, v any) (string, error) {
 	t, err := template.New("").Option("missingkey=error").Funcs(functions).Parse(s)
 	if err != nil {
 		return "", fmt.Errorf("%s: %s", what, templateError(err))
+	}
+	if t.Tree != nil { // nil: it is empty
+		if err := checkTree(t); err != nil {
+			return "", fmt.Errorf("%s: %w", what, err)
+		}
 	}
 	w := &bounded{left: maxText}
 	if err := t.Execute(w, v); err != nil {
@@ -174,6 +159,9 @@ func (p *Provider) try() error {
 				return err
 			}
 			if _, err := p.Kept(&in); err != nil {
+				return err
+			}
+			if _, err := p.SkillsDir(&in); err != nil {
 				return err
 			}
 			if _, err := p.Argv([]string{"program"}, &in, Start{Resume: true, Remote: true, Prompt: "/prompt"}, nil); err != nil {

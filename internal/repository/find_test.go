@@ -108,6 +108,9 @@ func (w world) find(dir string) found {
 	for _, n := range r.Notes() {
 		f.Notes = append(f.Notes, rel(n))
 	}
+	if n := r.Anonymous(); n != "" {
+		f.Notes = append(f.Notes, rel(n))
+	}
 	return f
 }
 

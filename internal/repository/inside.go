@@ -60,14 +60,14 @@ func (r *Repository) Notes() []string {
 	if r.Partial {
 		notes = append(notes, "the repository is a partial clone: git inside fetches what it lacks, where the policy lets it; carboy apply takes files out, carboy fetch no commits")
 	}
-	if r.Is() && (r.Name == "" || r.Email == "") {
-		notes = append(notes, r.anonymous())
-	}
 	return notes
 }
 
-// anonymous says what git does not know of the user, and how to tell it.
-func (r *Repository) anonymous() string {
+// Anonymous says what git does not know of the user, and how to tell it; "": it knows all.
+func (r *Repository) Anonymous() string {
+	if !r.Is() || r.Name != "" && r.Email != "" {
+		return ""
+	}
 	var missing, tell []string
 	for _, s := range []struct{ name, value, example string }{{"user.name", r.Name, "'YOUR NAME'"}, {"user.email", r.Email, "ADDRESS"}} {
 		if s.value == "" {

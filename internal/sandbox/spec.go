@@ -85,6 +85,8 @@ type Spec struct {
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	// Project says which file of a project's own it was partly made from; nil: none.
 	Project *Project `json:"project,omitempty"`
+	// Agent says which agent it was made for; nil: none.
+	Agent *Agent `json:"agent,omitempty"`
 }
 
 // Project is a file of a project's own, as who made the sandbox says; to be shown.
@@ -322,5 +324,6 @@ func (s Spec) Clone() Spec {
 		p.Keys = slices.Clone(p.Keys)
 		s.Project = &p
 	}
+	s.Agent = s.Agent.clone()
 	return s
 }

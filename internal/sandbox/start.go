@@ -37,6 +37,9 @@ func (l *lives) boot(ctx context.Context, e *entry, b Backend) error {
 		ctx = asked // there is no memory, and a startup may take longer than what is detached
 		err = l.runStartup(ctx, b, sb)
 	}
+	if err == nil && sb.Starts == 0 {
+		sb.Spec.Agent, err = l.setUp(ctx, b, begun)
+	}
 	if err == nil {
 		// A caller who left while it started was told of a failure.
 		err = context.Cause(ctx)

@@ -114,6 +114,7 @@ var routesOfTeams = map[string]access{
 	"GET /v1/sandboxes/{id}":                         {key.Read, "/v1/sandboxes/box", "", 200, 404},
 	"DELETE /v1/sandboxes/{id}":                      {key.Manage, "/v1/sandboxes/spare2?force=1", "", 204, 404},
 	"POST /v1/sandboxes/{id}/start":                  {key.Manage, "/v1/sandboxes/NAP/start", "", 200, 404},
+	"POST /v1/sandboxes/{id}/setup":                  {key.Manage, "/v1/sandboxes/NAP/setup", `{"agent":{"provider":"x","program":[],"dir":"/"},"definition":"title = 'x'\nabout = 'x'\n[access]\nnone = true\n"}`, 200, 404},
 	"POST /v1/sandboxes/{id}/stop":                   {key.Manage, "/v1/sandboxes/NAP/stop", "", 200, 404},
 	"POST /v1/sandboxes/{id}/pause":                  {key.Manage, "/v1/sandboxes/NAP/pause", "", 409, 404},
 	"PATCH /v1/sandboxes/{id}":                       {key.Manage, "/v1/sandboxes/BOX", `{"limits":{"memory":1073741824}}`, 200, 404},

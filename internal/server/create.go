@@ -18,8 +18,17 @@ const maxSecrets = 64
 // decodeCreate reads the body of a create. Its policy is read by the package
 // that knows what one is, as in every other place that takes one. Both in one
 // go, by a type around the request, would have errors name that type.
-func decodeCreate(r *http.Request) (req api.CreateRequest, err error) {
-	p, err := decodeWithPolicy(r, &req)
+func (a *sandboxAPI) decodeCreate(w http.ResponseWriter, r *http.Request) (req api.CreateRequest, err error) {
+	leave, err := a.reading(w, r)
+	if err != nil {
+		return req, err
+	}
+	defer leave()
+	b, err := wire.Large(r, maxSetUp)
+	if err != nil {
+		return req, err
+	}
+	p, err := decodePolicyIn(b, &req)
 	req.Policy = p
 	return req, err
 }
@@ -27,8 +36,16 @@ func decodeCreate(r *http.Request) (req api.CreateRequest, err error) {
 // decodeWithPolicy reads a request, and apart from it the policy in it, if there is
 // one.
 func decodeWithPolicy(r *http.Request, req any) (p *policy.Policy, err error) {
+	b, err := wire.Large(r, wire.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	return decodePolicyIn(b, req)
+}
+
+func decodePolicyIn(b []byte, req any) (p *policy.Policy, err error) {
 	var fields map[string]json.RawMessage
-	if err := wire.Decode(r, &fields, false); err != nil {
+	if err := wire.DecodeBytes(b, &fields); err != nil {
 		return nil, err
 	}
 	if raw, ok := fields["policy"]; ok && string(raw) != "null" {
@@ -73,21 +90,33 @@ func setNetwork(req *api.CreateRequest, spec *sandbox.Spec) (err error) {
 	return sandbox.CheckPolicy(spec.Policy, spec.Secrets)
 }
 
-// watchCreate answers with what f makes, after news of its workspace's copy where
-// the request accepts them.
-func watchCreate(w http.ResponseWriter, r *http.Request, f func(context.Context) (*api.Sandbox, error)) {
+// createNews is something to tell while a sandbox is made.
+type createNews struct {
+	copied *sandbox.Copied
+	step   *api.SetUpStep
+}
+
+func (n createNews) event() any {
+	if n.copied == nil {
+		return api.CreateEvent{Step: n.step}
+	}
+	return api.CreateEvent{Copied: &api.Copied{Files: n.copied.Files, Bytes: n.copied.Bytes}}
+}
+
+// watchCreate answers with what f makes, after news of its workspace's copy and of its set-up,
+// of whose steps f tells, where the request accepts them; and else with status.
+func watchCreate(w http.ResponseWriter, r *http.Request, status int, f func(context.Context, func(api.SetUpStep)) (*api.Sandbox, error)) {
 	if r.Header.Get("Accept") != api.CreateNews {
-		sb, err := f(r.Context())
-		answer(w, http.StatusCreated, sb, err)
+		sb, err := f(r.Context(), nil)
+		answer(w, status, sb, err)
 		return
 	}
-	out := newNewsStream(w, func(_, _ sandbox.Copied) bool { return true }, func(c sandbox.Copied) any {
-		return api.CreateEvent{Copied: &api.Copied{Files: c.Files, Bytes: c.Bytes}}
-	})
-	sb, err := f(sandbox.WithCopied(r.Context(), out.report))
+	out := newNewsStream(w, func(a, b createNews) bool { return a.copied != nil && b.copied != nil }, createNews.event)
+	ctx := sandbox.WithCopied(r.Context(), func(c sandbox.Copied) { out.report(createNews{copied: &c}) })
+	sb, err := f(ctx, func(s api.SetUpStep) { out.report(createNews{step: &s}) })
 	switch begun := out.stop(); {
 	case !begun:
-		answer(w, http.StatusCreated, sb, err)
+		answer(w, status, sb, err)
 	case err != nil:
 		wire.Failed(w, err)
 		e := wire.Describe(err)

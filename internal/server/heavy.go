@@ -73,7 +73,7 @@ func (h *heavy) leave(owner string) {
 // it is small don't wait, unless their answers may be large.
 func (s *Server) heavily(largeAnswer bool, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if largeAnswer || r.ContentLength < 0 || r.ContentLength > wire.MaxBody {
+		if largeAnswer || isLarge(r) {
 			leave, err := s.enterHeavy(w, r)
 			if err != nil {
 				wire.Error(w, err)
@@ -83,6 +83,16 @@ func (s *Server) heavily(largeAnswer bool, next http.HandlerFunc) http.HandlerFu
 		}
 		next(w, r)
 	}
+}
+
+func isLarge(r *http.Request) bool { return r.ContentLength < 0 || r.ContentLength > wire.MaxBody }
+
+// reading waits until a body may be read that may be large; leave is called when it was.
+func (s *Server) reading(w http.ResponseWriter, r *http.Request) (leave func(), err error) {
+	if !isLarge(r) {
+		return func() {}, nil
+	}
+	return s.enterHeavy(w, r)
 }
 
 // enterHeavy waits for r's turn to be heavy. From then on its body has to come,

@@ -23,13 +23,15 @@ type sandboxAPI struct {
 
 	templates templateAPI
 	sockets   func(id string) string // nil: there are none
+	skill     SkillFunc              // nil: there are none
+	reading   func(http.ResponseWriter, *http.Request) (leave func(), err error)
 }
 
 func (a *sandboxAPI) create(w http.ResponseWriter, r *http.Request) {
 	check, err := flag(r, "check")
 	var req api.CreateRequest
 	if err == nil {
-		req, err = decodeCreate(r)
+		req, err = a.decodeCreate(w, r)
 	}
 	if err != nil {
 		wire.Error(w, err)
@@ -49,11 +51,15 @@ func (a *sandboxAPI) create(w http.ResponseWriter, r *http.Request) {
 	if req.Template != "" {
 		caller = template.Build{Snapshot: spec.Snapshot}.Caller(caller)
 	}
-	watchCreate(w, r, func(ctx context.Context) (*api.Sandbox, error) {
-		sb, err := a.m.Create(ctx, caller, spec, secretValues(&req))
+	watchCreate(w, r, http.StatusCreated, func(ctx context.Context, told func(api.SetUpStep)) (*api.Sandbox, error) {
+		ctx, err := a.withSetUp(ctx, p, req.SetUp, &spec, told)
+		var sb *sandbox.Sandbox
+		if err == nil {
+			sb, err = a.m.Create(ctx, caller, spec, secretValues(&req))
+		}
 		if err != nil {
 			a.specs.volumes.discard(ctx, p, &spec)
-			return nil, err
+			return nil, a.ofHome(ctx, p, req.SetUp, &spec, err)
 		}
 		out := a.view(r, sb, &imageConfigs{images: a.images})
 		out.Warnings = warnings(&spec, knownHomes())

@@ -62,6 +62,7 @@ type sandboxes interface {
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	Stop(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	SetUp(ctx context.Context, c sandbox.Caller, ref string, f sandbox.SetUp) (*sandbox.Sandbox, error)
 	Pause(ctx context.Context, c sandbox.Caller, ref string, memory bool) (sb *sandbox.Sandbox, kept bool, err error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	Set(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.Change) (*sandbox.Sandbox, []sandbox.Setting, error)
@@ -137,6 +138,8 @@ type Options struct {
 	// Sockets is where the socket of a sandbox is, for who asks on this machine; "" where
 	// it has none; nil: no sandbox has one.
 	Sockets func(id string) string
+	// Skill has the skills that agents are given; nil: there are none.
+	Skill SkillFunc
 	// Hosts are further names by which the server is called over TCP.
 	Hosts []string
 	// MountDirs are the directories below which callers over the unix socket

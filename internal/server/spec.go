@@ -249,7 +249,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, ports []sandbox.PortState, c
 			Disk: sp.Limits.Disk, Inodes: sp.Limits.Inodes,
 		},
 		Env: slices.AppendSeq(make([]string, 0, len(sp.Env)), maps.Keys(sp.Env)), Labels: sp.Labels,
-		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Project: (*api.Project)(sp.Project), Kept: sb.Kept,
+		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Project: (*api.Project)(sp.Project), Agent: (*api.Agent)(sp.Agent), Kept: sb.Kept,
 		Enforced:  make([]api.Enforcement, 0, len(sb.Enforced)),
 		CreatedAt: sb.CreatedAt, StartedAt: sb.StartedAt, EndedAt: sb.EndedAt, ExpiresAt: sb.ExpiresAt,
 		Starts: sb.Starts,

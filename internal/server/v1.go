@@ -28,7 +28,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	images := &imageAPI{store: s.o.Images, log: s.log}
 	volumes := volumeAPI{s.o.Volumes}
 	templates := templateAPI{s.o.TemplateCache}
-	sandboxes := &sandboxAPI{m: s.o.Manager, images: images, templates: templates, sockets: s.o.Sockets, specs: &specs{
+	sandboxes := &sandboxAPI{m: s.o.Manager, images: images, templates: templates, sockets: s.o.Sockets, skill: s.o.Skill, reading: s.reading, specs: &specs{
 		m: s.o.Manager, images: images, volumes: volumes, templates: s.o.Templates,
 		mountDirs: s.o.MountDirs, private: s.o.Private, uid: s.uid,
 	}}
@@ -47,6 +47,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"DELETE /v1/sandboxes/{id}?", key.Manage, sandboxes.remove},
 		{"POST /v1/sandboxes/{id}/start", key.Manage, sandboxes.start},
 		{"POST /v1/sandboxes/{id}/stop", key.Manage, sandboxes.stop},
+		{"POST /v1/sandboxes/{id}/setup", key.Manage, sandboxes.setUp},
 		{"POST /v1/sandboxes/{id}/pause", key.Manage, sandboxes.pause},
 		{"POST /v1/sandboxes/{id}/timeout", key.Manage, sandboxes.setTTL},
 		{"POST /v1/sandboxes/{id}/finish", key.Manage, sandboxes.finish},

@@ -250,6 +250,15 @@ func (a volumeAPI) discard(ctx context.Context, p *auth.Principal, spec *sandbox
 	}
 }
 
+// has reports whether the caller has that volume.
+func (a volumeAPI) has(ctx context.Context, p *auth.Principal, id string) bool {
+	all, err := a.kept()
+	if err == nil {
+		_, err = all.Get(ctx, p.Caller, id)
+	}
+	return err == nil
+}
+
 // discardWait bounds what is done for a create that has failed.
 const discardWait = 30 * time.Second
 

@@ -19,7 +19,7 @@ type place struct {
 var (
 	stateNames = []string{
 		"boxes", "trash", "gates", "box", "sessions", "audit", "templates", "snapshots", "volumes", "images", "secrets",
-		"netlogs", "disks", "projects", "programs", "told", "open-port", "applied", "shown", "synced", "fetch", ".carboy-doctor-*",
+		"netlogs", "disks", "projects", "programs", "told", "open-port", "applied", "shown", "synced", "fetch", "git-*.tar", ".carboy-doctor-*",
 		"carboy.db", "carboy.db-*", "carboy.db.*",
 		"daemon.log", "daemon.log.old", "daemon.pid", "daemon.lock",
 	}

@@ -34,6 +34,8 @@ var layers = [][]string{
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/quarantine", "internal/doctor", "internal/store", "internal/uninstall", "internal/program", "internal/server/wire", "internal/server/hostdir", "internal/policy/netspec", "internal/tenant/meter", "internal/node", "internal/template/startup", "internal/publish", "internal/hybrid", "internal/approval/desk", "internal/approval/webhook"},
 	{"internal/repository", "internal/gitgate"},             // what git says of a directory, and what passes to upstreams
+	{"internal/provider"},                                   // agents, and how they are set up
+	{"internal/bottle"},                                     // which is done
 	{"internal/launch"},                                     // what a user says of a sandbox
 	{"internal/project"},                                    // and what a project does
 	{"internal/process", "internal/skill"},                  // what sessions look after
@@ -42,7 +44,6 @@ var layers = [][]string{
 	{"internal/server", "internal/e2b", "internal/langbot"}, // the daemon's doors, side by side
 	{"internal/server/servertest"},
 	{"client"},
-	{"internal/provider"}, // agents, and how they are set up
 	{"internal/manifest"}, // and the bottles that they run in
 	{"contrib"},
 	{"internal/cli", "internal/daemon", "internal/bench"},

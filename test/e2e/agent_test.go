@@ -134,7 +134,7 @@ func TestAgent(t *testing.T) {
 		}
 		agentTells(t, "stdout", r.stdout,
 			`(?m)^args --yolo --rules /home/user/\.carboy-prompt\.md -p fix$`, `(?m)^dir /workspace/sub$`, `(?m)^runs $`,
-			`(?m)^"approved": "[a-z0-9]{20}"$`, `(?m)^the model's answer$`)
+			`(?m)^"approved":"[a-z0-9]{20}"$`, `(?m)^the model's answer$`)
 		agentTells(t, "stderr", r.stderr,
 			`(?m)^carboy: fake \(.*/tools/fakeagent\) · repo at /workspace, a copy · reaches fake · FAKE_KEY stays outside$`,
 			`(?m)^carboy: fake ended \(3\) · 2 files changed, 1 held back \(\.github/workflows/ci\.yml\) · 1 commit on fix · refused: statsig\.test, telemetry\.test$`,
@@ -224,7 +224,7 @@ func TestAgentMistakes(t *testing.T) {
 			h.ok("rm", "-f", "mouse")
 			r = run()
 			agentEnds(t, r, 3, `(?m)^carboy: /home/user/\.fake/state\.json was no file any more: `)
-			agentTells(t, "stdout", r.stdout, `(?m)^"approved": "[a-z0-9]{20}"$`)
+			agentTells(t, "stdout", r.stdout, `(?m)^"approved":"[a-z0-9]{20}"$`)
 			agentTells(t, "volume ls", h.ok("volume", "ls"), `home of fake for `+repo)
 		})
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -9,7 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/cli/checkout"
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/provider"
 	"github.com/carboy-sandbox/carboy/internal/repository"
 )
 
@@ -115,11 +117,28 @@ func (h *home) prepare(ctx context.Context, name string, repo *repository.Reposi
 	h.t.Helper()
 	svc := h.api()
 	defer svc.Close()
-	sb, err := svc.Get(ctx, name)
+	p, err := provider.Find("", "custom")
 	if err != nil {
 		return err
 	}
-	return checkout.Prepare(ctx, svc, sb, repo)
+	text, err := provider.Text(p)
+	if err != nil {
+		return err
+	}
+	s := &api.SetUp{
+		Agent: api.Agent{Provider: p.Name, Dir: repo.Cwd()}, Definition: string(text),
+		GitUser: api.GitUser{Name: repo.Name, Email: repo.Email}, Work: &api.SetUpWork{},
+	}
+	if repo.Needed() {
+		var tar bytes.Buffer
+		if err := repo.WriteTar(&tar, "git", ".."); err != nil {
+			return err
+		}
+		h.edit(h.dir, map[string]string{name + ".tar": tar.String()})
+		s.Work.Git = filepath.Join(h.dir, name+".tar")
+	}
+	_, err = svc.SetUp(ctx, name, s, func(api.CreateEvent) {})
+	return err
 }
 
 // TestHomeOfItsOwn: what a program keeps in its home is there in the next sandbox of the directory,
