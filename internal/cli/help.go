@@ -58,7 +58,7 @@ func helpText(cmd *cobra.Command, d docs) string {
 // helpGroups is the order in which carboy's own help shows its commands.
 func helpGroups() [][]string {
 	return [][]string{
-		{"claude", "codex", "gemini", "opencode", "aider", "agent", "up"},
+		{"claude", "codex", "gemini", "opencode", "aider", "agent", "up", "init"},
 		{"run", "create", "exec"},
 		{"cp", "diff", "apply", "fetch", "sync"},
 		{"forward", "open", "offer"},

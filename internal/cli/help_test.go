@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // helped are all commands, hidden ones too.
 var helped = []string{
-	"", "claude", "codex", "gemini", "opencode", "aider", "up", "agent", "agent ls", "agent show", "agent run",
+	"", "claude", "codex", "gemini", "opencode", "aider", "up", "init", "agent", "agent ls", "agent show", "agent run",
 	"run", "create", "exec", "cp", "forward", "open", "offer",
 	"shell", "shell open", "shell ls", "shell read", "shell write", "shell signal", "shell attach", "shell close",
 	"service", "service start", "service ls", "service status", "service logs", "service stop", "ls", "inspect", "logs", "attach", "ps", "wait", "kill", "stats", "set", "stop", "pause", "start", "rm", "diff", "apply", "fetch",

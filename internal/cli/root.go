@@ -74,6 +74,7 @@ func verbs() []verb {
 		agentVerb("claude"), agentVerb("codex"), agentVerb("gemini"), agentVerb("opencode"), agentVerb("aider"),
 		{"agent", (*app).agentCommand},
 		{"up", (*app).upCommand},
+		{"init", (*app).initCommand},
 		{"run", (*app).runCommand},
 		{"create", (*app).createCommand},
 		{"exec", (*app).execCommand},

@@ -358,3 +358,31 @@ error = "it is not ready"
 		}
 	})
 }
+
+// TestInit finds what is installed, writes for it what can be run, and overwrites nothing.
+func TestInit(t *testing.T) {
+	h := newHome(t)
+	h.env = append(h.env, "HOME="+h.dir)
+	if r := h.run(nil, "init"); r.code != 125 || !strings.Contains(r.stderr, "no coding agent is installed here") {
+		t.Errorf("%+v", r)
+	}
+	h.edit(h.dir, map[string]string{".local/bin/claude": "#!/bin/sh\necho 2.1.0\n", ".local/bin/aider": "#!/bin/sh\n"})
+	must(t, os.Chmod(h.dir+"/.local/bin/claude", 0o755))
+	must(t, os.Chmod(h.dir+"/.local/bin/aider", 0o755))
+	h.edit(h.dir, map[string]string{"config/carboy/agents/aider.md": "---\nbottle: aider\nprovider: aider\n---\n", "config/carboy/bottles/aider.md": "---\nnetwork: \"off\"\n---\n"})
+	out := h.ok("init")
+	if !strings.Contains(out, "claude (") || !strings.Contains(out, "bottles/claude.md") || !strings.Contains(out, "aider (") {
+		t.Errorf("init: %s", out)
+	}
+	h.ok("manifest", "check")
+	if plan := h.ok("up", "claude", "--plan"); !strings.Contains(plan, "ANTHROPIC_API_KEY, by its placeholder") {
+		t.Errorf("the plan of what was written:\n%s", plan)
+	}
+	text, err := os.ReadFile(h.dir + "/config/carboy/bottles/aider.md")
+	if err != nil || string(text) != "---\nnetwork: \"off\"\n---\n" {
+		t.Errorf("what was there is %q, %v", text, err)
+	}
+	if again := h.ok("init", "--json"); strings.Contains(again, ".md\"\n") && !strings.Contains(again, `"written": []`) {
+		t.Errorf("once more: %s", again)
+	}
+}
