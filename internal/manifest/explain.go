@@ -27,7 +27,7 @@ func (m *Manifest) explain(p *Plan) {
 	if a.origin == ofRepository {
 		whose = "the repository's agent " + m.Name
 	}
-	e.said("agent", m.Name+", who runs in the bottle "+m.bottle.name, whose, a.place("bottle"))
+	e.said("agent", m.Name+", in the bottle "+m.bottle.name, whose, a.place("bottle"))
 	if _, ok := a.places["provider"]; ok {
 		e.said("provider", m.Provider.Name, whose, a.place("provider"))
 	} else {
