@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
+	"github.com/carboy-sandbox/carboy/internal/provider"
 	"github.com/carboy-sandbox/carboy/internal/repository"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
@@ -111,12 +112,16 @@ func (g *agentRun) reachesBesides() (names []string) {
 	return names
 }
 
-// resumeCommand is what is typed to go on.
-func (g *agentRun) resumeCommand(name string) string {
-	if g.up {
+// resumeOf is what is typed to go on with the agent of a sandbox, "" where it has none.
+func resumeOf(sb *api.Sandbox) string {
+	name := shell.Word(sb.Name)
+	switch {
+	case sb.Agent == nil:
+		return ""
+	case sb.Agent.Name != "":
 		return "carboy up --resume " + name
 	}
-	return runCommand(g.p.Name, " --resume "+name)
+	return runCommand(sb.Agent.Provider, " --resume "+name)
 }
 
 // placeText is how the directory is called.
@@ -144,6 +149,22 @@ func (g *agentRun) programText() string {
 		text += " " + v[0] + "." + v[1]
 	}
 	return text + " (" + where + ")"
+}
+
+// agentIn is the run of the agent that p is, for its last lines; nil where p is no agent, or one
+// whose definition is gone.
+func (a *app) agentIn(svc *client.Client, sb *api.Sandbox, p *guestv1.Process) *agentRun {
+	if sb.Agent == nil || p.GetCommand().GetTag() != mainCommand {
+		return nil
+	}
+	is, err := provider.Find(a.env.AgentsDir, sb.Agent.Provider)
+	if err != nil {
+		return nil
+	}
+	g := &agentRun{app: a, p: is, svc: svc, sb: sb, began: time.UnixMilli(int64(p.GetStartedUnixMs()))}
+	g.in.Workspace = repository.Inside
+	g.grant = g.granted(sb.Secrets)
+	return g
 }
 
 // lastLines say what the agent did, and what to type next. end is nil where it was left.
@@ -185,7 +206,7 @@ func (g *agentRun) lastLines(ctx context.Context, end *guestv1.Exit) {
 			next = append(next, "carboy fetch "+name)
 		}
 	}
-	next = append(next, g.resumeCommand(name))
+	next = append(next, resumeOf(sb))
 	g.NoteReason("next", "next: "+strings.Join(next, " · "))
 }
 

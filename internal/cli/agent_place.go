@@ -56,12 +56,17 @@ func (g *agentRun) place(ctx context.Context, fs *pflag.FlagSet) error {
 	return g.fromProject(ctx, fs, s)
 }
 
-// keepHome asks for the directories that outlive the sandbox, for that tree and program.
+// keepHome asks for the directories that outlive the sandbox, for that tree and program, and
+// in a bottle for that agent alone.
 func (g *agentRun) keepHome(s *launch.Spec) error {
 	kept, err := g.p.Kept(&g.in)
 	if err != nil || len(kept) == 0 {
 		return err
 	}
-	s.Homes = append(s.Homes, g.p.Name+"="+strings.Join(kept, ","))
+	whose := g.p.Name
+	if g.plan != nil {
+		whose = g.plan.Home()
+	}
+	s.Homes = append(s.Homes, whose+"="+strings.Join(kept, ","))
 	return nil
 }

@@ -21,7 +21,7 @@ func (g *agentRun) run(ctx context.Context) error {
 		return g.left(ctx)
 	}
 	if g.runs != nil {
-		return g.joined(ctx, g.runs)
+		return g.joined(ctx, g.runs, false)
 	}
 	if g.sb.Agent == nil {
 		return sandbox.Errorf(sandbox.Internal, "the daemon says nothing of the agent that it set up: it is of another version").WithHint("carboy daemon stop")
@@ -59,7 +59,7 @@ func (g *agentRun) onTerminal(ctx context.Context, cmd *guestv1.Command) error {
 		g.lastLines(ctx, nil) // it runs, and can be joined by its sandbox's name
 		return err
 	}
-	return g.joined(ctx, p)
+	return g.joined(ctx, p, true)
 }
 
 // left says where the program is, which the daemon has started.
@@ -74,9 +74,9 @@ func (g *agentRun) left(ctx context.Context) error {
 	return g.Answer(detachedJSON{Name: g.sb.Name, ID: g.sb.ID, Command: p.GetId()}, g.sb.Name)
 }
 
-// joined joins the terminal to the program that runs.
-func (g *agentRun) joined(ctx context.Context, p *guestv1.Process) error {
-	end, err := g.join(ctx, g.svc, g.sb, p)
+// joined joins the terminal to the program that runs, and was begun for it or before.
+func (g *agentRun) joined(ctx context.Context, p *guestv1.Process, begun bool) error {
+	end, err := g.join(ctx, g.svc, g.sb, p, begun)
 	switch {
 	case err != nil:
 		g.lastLines(ctx, nil)

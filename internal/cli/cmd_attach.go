@@ -69,13 +69,13 @@ func (a *app) attach(ctx context.Context, svc *client.Client, name, command stri
 	}
 	if sb.State != string(sandbox.StateRunning) {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s: no command runs in it", sb.Name, sb.State).
-			WithHint("carboy start %s, then carboy exec -d -t %s -- COMMAND", shell.Word(sb.Name), shell.Word(sb.Name))
+			WithHint("%s", firstOf(resumeOf(sb), fmt.Sprintf("carboy start %s, then carboy exec -d -t %s -- COMMAND", shell.Word(sb.Name), shell.Word(sb.Name))))
 	}
 	p, err := a.commandOf(ctx, svc, sb, command)
 	if err != nil {
 		return err
 	}
-	end, err := a.join(ctx, svc, sb, p)
+	end, err := a.join(ctx, svc, sb, p, false)
 	switch {
 	case err != nil:
 		return err
@@ -86,16 +86,20 @@ func (a *app) attach(ctx context.Context, svc *client.Client, name, command stri
 	if p.GetExit() != nil {
 		a.Note(fmt.Sprintf("%s has ended before (%d)", said(p), end.GetCode()))
 	}
-	return relay.Report(a.Console, end, p.GetCommand(), &relay.Limits{Figures: sb.Limits})
+	err = relay.Report(a.Console, end, p.GetCommand(), &relay.Limits{Figures: sb.Limits})
+	if g := a.agentIn(svc, sb, p); g != nil {
+		g.lastLines(ctx, end)
+	}
+	return err
 }
 
 // join is attach to p, and says nothing. It returns how p ended, and nil where it goes on.
-func (a *app) join(ctx context.Context, svc *client.Client, sb *api.Sandbox, p *guestv1.Process) (*guestv1.Exit, error) {
+func (a *app) join(ctx context.Context, svc *client.Client, sb *api.Sandbox, p *guestv1.Process, begun bool) (*guestv1.Exit, error) {
 	r := relay.New(ctx, a.Console)
 	defer r.Stop()
 	screen := p.GetCommand().GetTerminal() != nil && console.IsTerminal(a.Stdout)
 	defer a.watched(ctx, svc, sb.ID, screen)()
-	end, err := r.Join(svc, sb.ID, p)
+	end, err := r.Join(svc, sb.ID, p, begun)
 	if err != nil {
 		return nil, r.Interrupted(usage.Named(err, sb.ID, sb.Name))
 	}
@@ -169,7 +173,7 @@ func (a *app) commandOf(ctx context.Context, svc *client.Client, sb *api.Sandbox
 		}
 	}
 	return nil, sandbox.Errorf(sandbox.NotFound, "sandbox %s: no command runs in it", sb.Name).
-		WithHint("carboy exec -d -t %s -- COMMAND", shell.Word(sb.Name))
+		WithHint("%s", firstOf(resumeOf(sb), "carboy exec -d -t "+shell.Word(sb.Name)+" -- COMMAND"))
 }
 
 // listedCommands is those that run by their IDs, and what they are.

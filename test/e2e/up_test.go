@@ -262,6 +262,62 @@ func TestUpScreen(t *testing.T) {
 	})
 }
 
+// TestUpLines: what carboy says of an agent stays on the terminal above what the agent writes, Ctrl-Z
+// leaves it running, and whoever sees its end hears what it did and how to go on.
+func TestUpLines(t *testing.T) {
+	views(t, func(t *testing.T, h *home, wall string) {
+		repo := upWorld(t, h, wall)
+		h.edit(h.dir, map[string]string{"config/carboy/agents/asker.md": "---\nbottle: walled\nprovider: custom\n---\n"})
+		const asks = `echo ready; read -r x; echo "got-$x"; exit 3`
+		first := h.sit(t, 100, 30, "up", "--workspace", repo, "asker", "--", "sh", "-c", "trap 'echo resized' WINCH; "+asks)
+		first.shows("asker in walled: custom", "ready")
+		first.types("\x1a")
+		first.types("word\n")
+		first.shows("asker in walled: custom", "got-word", "custom ended (3)", "carboy up --resume asker-")
+		if code := first.code(); code != 3 || strings.Contains(first.text(), "resized") {
+			t.Errorf("the agent's end: %d\n%s", code, first.text())
+		}
+		h.ok("rm", "-f", strings.TrimSpace(h.ok("ls", "-q")))
+
+		name := strings.TrimSpace(h.inRepo(t, repo, "up", "-d", "asker", "--", "sh", "-c", asks).stdout)
+		second := h.sit(t, 100, 30, "attach", name)
+		second.types("other\n")
+		second.shows("got-other", "custom ended (3)", "carboy up --resume "+name)
+		if code := second.code(); code != 3 {
+			t.Errorf("the end of one that was joined: %d", code)
+		}
+		h.ok("stop", name)
+		for _, state := range []string{"stopped", "running"} {
+			if r := h.run(nil, "attach", name); r.code != 125 || !strings.Contains(r.stderr, "hint: carboy up --resume "+name+"\n") {
+				t.Errorf("attach to one that is %s: %+v", state, r)
+			}
+			h.ok("start", name)
+		}
+	})
+}
+
+// TestUpHomes: what an agent leaves in its home is there for its next sandbox, and for no other agent.
+func TestUpHomes(t *testing.T) {
+	views(t, func(t *testing.T, h *home, wall string) {
+		repo := upWorld(t, h, wall)
+		h.edit(h.dir, map[string]string{
+			"config/carboy/agents/one.md":      "---\nbottle: walled\nprovider: keeper\n---\n",
+			"config/carboy/agents/other.md":    "---\nbottle: walled\nprovider: keeper\n---\n",
+			"config/carboy/agents/keeper.toml": "title = \"Keeper\"\nabout = \"keeps notes\"\nprogram = \"keeper\"\n[access]\nnone = true\n[config]\ndir = \"~/.notes\"\nkeep = [\"~/.notes\"]\n",
+			"tools/keeper":                     "#!/bin/sh\ncat ~/.notes/* 2>/dev/null; echo \"left by $1\" >>~/.notes/all\n",
+		})
+		must(t, os.Chmod(h.dir+"/tools/keeper", 0o755))
+		for _, tt := range []struct{ agent, want string }{
+			{"one", ""}, {"other", ""}, {"one", "left by one\n"}, {"other", "left by other\n"},
+		} {
+			if r := h.inRepo(t, repo, "up", tt.agent, "--", tt.agent); r.code != 0 || r.stdout != tt.want {
+				t.Errorf("%s found %q, want %q: %s", tt.agent, r.stdout, tt.want, r.stderr)
+			}
+			h.ok("rm", "-f", strings.TrimSpace(h.ok("ls", "-q")))
+		}
+	})
+}
+
 // TestUpKilled: a client and a daemon that are killed while an agent is set up leave nothing of it.
 func TestUpKilled(t *testing.T) {
 	views(t, func(t *testing.T, h *home, wall string) {

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ func testTerminals(t *testing.T, s *suite) {
 		{"sizes", terminalSizes},
 		{"interrupt", interrupt},
 		{"job-control", jobControl},
+		{"nobodys-job", nobodysJob},
 		{"end-of-input", endOfInput},
 		{"hang-up", hangUp},
 		{"refused-sizes", refusedSizes},
@@ -117,6 +119,33 @@ func interrupt(t *testing.T, b *instance) {
 
 // inFront waits until its process group is the terminal's foreground.
 const inFront = "import os,time\nwhile os.tcgetpgrp(0) != os.getpgrp(): time.sleep(0.02)\nprint('in front')\ntime.sleep(1000)"
+
+// Ctrl-Z stops nothing that nobody could have go on again: a command that leads its terminal's
+// session, and what it started without a job of its own. So with a program that reads the key and
+// stops itself.
+func nobodysJob(t *testing.T, b *instance) {
+	const answers = `while read -r x; do echo "got-$x"; done`
+	for name, script := range map[string]string{
+		"leader":  `echo ready; ` + answers,
+		"its-own": `echo ready; sh -c '` + answers + `'; echo after`,
+		"child":   `trap : TSTP; echo ready; sh -c '` + answers + `'; echo after`,
+		"itself":  `stty raw; echo ready; head -c 1 >/dev/null; stty sane; kill -TSTP $$; ` + answers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := b.begin(t, onTerminal(script))
+			r.awaits("ready")
+			r.write("\x1a", false)
+			for i := range 2 {
+				r.write(fmt.Sprintf("line-%d\n", i), false)
+				r.awaits(fmt.Sprintf("got-line-%d\r\n", i))
+			}
+			r.write("\x04", false)
+			if e := r.end(); e.exit.GetCode() != 0 {
+				t.Errorf("ended by %v: %q", e.exit, e.stdout)
+			}
+		})
+	}
+}
 
 func jobControl(t *testing.T, b *instance) {
 	r := b.begin(t, with(argv("bash", "--norc", "-i"), func(c *guestv1.Command) {

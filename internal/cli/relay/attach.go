@@ -24,8 +24,9 @@ const (
 
 // Join joins this terminal to a command's, where both have one, with what that shows, until
 // the command ends or the detach keys are typed. Elsewhere it passes on what the command wrote
-// and writes. It returns how the command ended, and nil where it goes on.
-func (r *Relay) Join(svc *client.Client, id string, p *guestv1.Process) (*guestv1.Exit, error) {
+// and writes. It returns how the command ended, and nil where it goes on. A command that was
+// just begun for this terminal writes on it where the cursor is: there is no picture of before.
+func (r *Relay) Join(svc *client.Client, id string, p *guestv1.Process, begun bool) (*guestv1.Exit, error) {
 	in, ok := r.Stdin.(*os.File)
 	if p.GetCommand().GetTerminal() == nil || !ok || !console.IsTerminal(in) || !console.IsTerminal(r.Stdout) {
 		o := client.ExecOptions{Stdout: console.Output(r.Stdout), Stderr: console.Output(r.Stderr), Notice: r.Note}
@@ -48,7 +49,7 @@ func (r *Relay) Join(svc *client.Client, id string, p *guestv1.Process) (*guestv
 	size := p.GetCommand().GetTerminal()
 	shown := &painter{
 		out: r.Stdout, screen: screen.New(cells(size.GetCols()), cells(size.GetRows())), size: measure,
-		until: p.GetStdoutBytes(), begun: time.Now(), modes: p.GetTerminalModes(),
+		until: p.GetStdoutBytes(), begun: time.Now(), modes: p.GetTerminalModes(), live: begun,
 	}
 	r.withTerminal(func() console.Size {
 		now := measure()

@@ -16,7 +16,10 @@ type Size struct{ Cols, Rows uint16 }
 // Terminal is a pseudo-terminal of the commands' own /dev/pts.
 type Terminal struct {
 	Master *os.File // non-blocking: reads and writes wait without a thread
-	Slave  *os.File // to be closed once the command has it
+	// Slave is to be closed when the command has ended. Closed before, a command that closes its
+	// own, as cat does at its end, would have left the terminal: that ends, and its leader is
+	// hung up on.
+	Slave *os.File
 }
 
 // OpenTerminal makes a terminal that belongs to u.

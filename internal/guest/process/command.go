@@ -50,6 +50,7 @@ type Command struct {
 	killed   bool // everything was: whatever signal it dies of
 	timeout  *time.Timer
 	orphan   *time.Timer
+	suspends int            // how often Ctrl-Z was typed, until it was looked for what that stopped
 	readers  int            // Reads under way
 	size     jail.Size      // of the terminal by now
 	modes    termmode.Modes // that its output has set
@@ -108,7 +109,7 @@ func (c *Command) Exit() (Exit, bool) {
 }
 
 // open makes the command's end of its standard files and the engine's, and
-// returns what to close after the fork.
+// returns what to close after the fork, or of a terminal when the command has ended.
 func (c *Command) open(jc *jail.Command) (theirs []*os.File, err error) {
 	if c.spec.Files != nil {
 		jc.Files, c.spec.Files = *c.spec.Files, nil

@@ -245,7 +245,9 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 	if err == nil {
 		c.proc, c.mark, err = e.opts.Spawner.Spawn(jc)
 	}
-	closeAll(theirs)
+	if err != nil || c.term == nil {
+		closeAll(theirs)
+	}
 	if err != nil {
 		c.closeOutput()
 		c.input.end()
@@ -275,6 +277,9 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 	}
 	e.tasks.Go(func() {
 		exit := c.exitOf(c.proc.Wait())
+		if c.term != nil {
+			_ = c.term.Slave.Close() // nothing was written to it here
+		}
 		if exit.Reason == TimedOut {
 			c.killLogged() // all of it was killed with it, and may not have gone yet
 		}

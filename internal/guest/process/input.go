@@ -70,6 +70,7 @@ func (c *Command) Input(ctx context.Context, offset int64, data []byte, eof bool
 	if err := in.write(ctx, data); err != nil {
 		return in.bytes(), err
 	}
+	c.unsuspend(data)
 	if eof {
 		err = in.finish(ctx)
 	}
