@@ -97,6 +97,9 @@ func (w *work) remotes(ctx context.Context) error {
 	return w.pr.Must(ctx, []string{"git", "config", "--global", "--replace-all", "include.path", at, "^" + at + "$"}, text)
 }
 
+// replaceDir makes a directory empty, though an agent left something there that can't be entered.
+const replaceDir = `rm -rf -- "$1" 2>/dev/null || { chmod -R u+rwx -- "$1" && rm -rf -- "$1"; } && mkdir -p -- "$1"`
+
 // skill brings a skill as the daemon keeps it. What was there of it goes: a file that the skill
 // has no longer would go on being read.
 func (w *work) skill(ctx context.Context, name string) error {
@@ -106,7 +109,7 @@ func (w *work) skill(ctx context.Context, name string) error {
 		return sandbox.Errorf(sandbox.Invalid, "%s: %w", text, err)
 	}
 	at := path.Join(dir, name)
-	if err := w.pr.Must(ctx, []string{"sh", "-c", `rm -rf -- "$1" && mkdir -p -- "$1"`, "sh", at}, text); err != nil {
+	if err := w.pr.Must(ctx, []string{"sh", "-c", replaceDir, "sh", at}, text); err != nil {
 		return err
 	}
 	err = w.guest.put(ctx, at, false, func(to io.Writer) error { return w.Skill(ctx, name, to) })

@@ -85,7 +85,11 @@ func (w *work) run(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := w.step(ctx, st.Do, st.What, func(ctx context.Context) error { return w.do(ctx, st) }); err != nil {
+		err := w.step(ctx, st.Do, st.What, func(ctx context.Context) error { return w.do(ctx, st) })
+		switch {
+		case err != nil && st.Do == DoSkill: // it goes into the provider's own directory
+			return &ProviderError{err}
+		case err != nil:
 			return err
 		}
 	}

@@ -166,6 +166,9 @@ func (g *agentRun) prepare(ctx context.Context, fs *pflag.FlagSet) (err error) {
 	}
 	defer done()
 	if err := g.make(ctx, req); err != nil {
+		if left := g.takeBack(ctx, req.Name); left != nil {
+			g.Note(console.Escape(left.Error()))
+		}
 		return err
 	}
 	g.firstLine()
@@ -189,6 +192,23 @@ func (g *agentRun) make(ctx context.Context, req *launch.Request) (err error) {
 		g.sb, err = g.makeSandbox(ctx, g.svc, req)
 	}
 	return err
+}
+
+// takeBack removes the sandbox of a create that was interrupted, and that the daemon would go on
+// with: it starts an agent that is left running although nobody waits for it.
+func (g *agentRun) takeBack(ctx context.Context, name string) (err error) {
+	if !g.o.detach || context.Cause(ctx) != relay.ErrInterrupted {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
+	defer cancel()
+	if g.sb, err = g.svc.Get(ctx, name); err != nil {
+		return nil // it has been undone
+	}
+	if err := g.undo(ctx); sandbox.KindOf(err) != sandbox.NotFound {
+		return err
+	}
+	return nil
 }
 
 // unlimited leaves out the limit of memory that nobody asked for, where it can't be kept.

@@ -19,9 +19,9 @@ import (
 
 // Bounds of a file.
 const (
-	maxFile  = 256 << 10 // bytes
-	maxItems = 100       // of each list
-	maxDepth = 64        // of what is nested in it
+	maxFile  = 64 << 10 // bytes
+	maxItems = 100      // of each list
+	maxDepth = 64       // of what is nested in it
 )
 
 var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`) })

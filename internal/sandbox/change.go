@@ -22,18 +22,25 @@ func (m *Manager) Start(ctx context.Context, c Caller, ref string) (*Sandbox, er
 // Stop ends a sandbox's processes and keeps what Lost does not name. One that
 // is stopped stays as it is. What was begun is ended although ctx ends.
 func (m *Manager) Stop(ctx context.Context, c Caller, ref string) (*Sandbox, error) {
-	return m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
+	interrupted := m.interruptSetUp(c, ref, "stopped")
+	sb, err := m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
 		if m.registry.record(e).State == StateStopped {
 			return nil
 		}
 		return m.lives.stop(ctx, e, EndStopped)
 	})
+	if interrupted && KindOf(err) == NotFound {
+		return nil, Errorf(Conflict, "sandbox %s: it was still being set up, and is gone", refText(ref))
+	}
+	return sb, err
 }
 
 // Remove deletes a sandbox and all that it kept. One that runs is a Conflict,
 // unless force is set.
 func (m *Manager) Remove(ctx context.Context, c Caller, ref string, force bool) error {
+	interrupted := false
 	if force {
+		interrupted = m.interruptSetUp(c, ref, "removed")
 		m.dropHeld(ctx, c, ref)
 	}
 	_, err := m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
@@ -44,6 +51,9 @@ func (m *Manager) Remove(ctx context.Context, c Caller, ref string, force bool) 
 		}
 		return m.lives.remove(ctx, e)
 	})
+	if interrupted && KindOf(err) == NotFound { // its create has undone it
+		return nil
+	}
 	return err
 }
 

@@ -39,6 +39,10 @@ type entry struct {
 	ending  bool      // it is being finished: too late to hold it
 	moved   *entry    // what the sandbox goes on as: see moveOn
 	unwatch context.CancelFunc
+	// interrupt ends the set-up that is under way; nil: none is. unwanted is why one that comes
+	// is ended, too.
+	interrupt context.CancelCauseFunc
+	unwanted  error
 }
 
 // newEntry returns an entry whose turn the caller has.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 )
@@ -44,13 +45,52 @@ func WithSetUp(ctx context.Context, f SetUp) context.Context {
 	return context.WithValue(ctx, setUpKey{}, f)
 }
 
-// setUp does what the create of sb asked for.
-func (l *lives) setUp(ctx context.Context, b Backend, sb *Sandbox) (*Agent, error) {
+// setUp does what the create of sb asked for, until somebody stops or removes it.
+func (l *lives) setUp(ctx context.Context, e *entry, b Backend, sb *Sandbox) (*Agent, error) {
 	f, ok := ctx.Value(setUpKey{}).(SetUp)
 	if !ok {
 		return sb.Spec.Agent, nil
 	}
-	return l.runSetUp(ctx, b, sb, f)
+	ctx, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	l.registry.settingUp(e, interrupt)
+	defer l.registry.settingUp(e, nil)
+	a, err := l.runSetUp(ctx, b, sb, f)
+	if cause, ok := errors.AsType[*Error](context.Cause(ctx)); err != nil && ok {
+		return nil, cause
+	}
+	return a, err
+}
+
+// settingUp says by what a set-up under way is interrupted; nil: it is over.
+func (r *registry) settingUp(e *entry, interrupt context.CancelCauseFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.interrupt = interrupt
+	if interrupt != nil && e.unwanted != nil {
+		interrupt(e.unwanted)
+	}
+}
+
+// interruptSetUp ends the set-up of a sandbox that is being created, which what runs inside can
+// make last, and with it the create. It reports whether there is one; done is what was asked
+// for in its place, such as "removed".
+func (m *Manager) interruptSetUp(c Caller, ref, done string) bool {
+	if m.ops.ready(c) != nil {
+		return false
+	}
+	r := m.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, err := r.findLocked(c, ref)
+	if err != nil || e.sb.State != StateCreated {
+		return false
+	}
+	e.unwanted = Errorf(Conflict, "sandbox %s: it was %s while it was set up", e.sb.Spec.Name, done)
+	if e.interrupt != nil {
+		e.interrupt(e.unwanted)
+	}
+	return true
 }
 
 func (l *lives) runSetUp(ctx context.Context, b Backend, sb *Sandbox, f SetUp) (*Agent, error) {

@@ -38,7 +38,7 @@ func (l *lives) boot(ctx context.Context, e *entry, b Backend) error {
 		err = l.runStartup(ctx, b, sb)
 	}
 	if err == nil && sb.Starts == 0 {
-		sb.Spec.Agent, err = l.setUp(ctx, b, begun)
+		sb.Spec.Agent, err = l.setUp(ctx, e, b, begun)
 	}
 	if err == nil {
 		// A caller who left while it started was told of a failure.

@@ -410,6 +410,31 @@ func TestWhoMayAskForWhat(t *testing.T) {
 	}
 }
 
+// A set-up runs commands: who may make sandboxes, and not run anything in them, sets none up, be it
+// an administrator who acts for the team.
+func TestSetUpRunsCommands(t *testing.T) {
+	w := newEstate(t, func(*server.Options) {})
+	w.keys["acting"] = w.mint(t, "other", "acting", key.Admin, key.Manage)
+	const setup = `{"agent":{"provider":"x","program":[],"dir":"/"},"definition":"title = 'x'\nabout = 'x'\n[access]\nnone = true\n"}`
+	for _, tt := range []struct {
+		path, body string
+		done       int
+	}{
+		{"/v1/sandboxes", `{"name":"mine","setup":` + setup + `}`, 201},
+		{"/v1/sandboxes/NAP/setup", setup, 200},
+	} {
+		path := w.names.Replace(tt.path)
+		for who, headers := range map[string][]string{"only manage": nil, "acting": {"X-Team-Id", team.ID(acme)}} {
+			if resp, body := w.ask(t, who, "POST", path, tt.body, headers...); resp.StatusCode != 403 || !strings.Contains(body, "has not the scope exec") {
+				t.Errorf("%s by %s: %d %s", tt.path, who, resp.StatusCode, body)
+			}
+		}
+		if resp, body := w.ask(t, "ours", "POST", path, tt.body); resp.StatusCode != tt.done {
+			t.Errorf("%s by who may run commands: %d %s", tt.path, resp.StatusCode, body)
+		}
+	}
+}
+
 // A team that is named besides the key is the key's, or nothing is done.
 func TestAnotherTeamNamed(t *testing.T) {
 	w := newEstate(t, func(*server.Options) {})

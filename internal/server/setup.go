@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -41,21 +43,39 @@ func (a *sandboxAPI) withSetUp(ctx context.Context, p *auth.Principal, s *api.Se
 	if s == nil {
 		return ctx, nil
 	}
+	if err := mayRun(p); err != nil {
+		return ctx, err
+	}
 	do, err := a.runner(p, told).SetUp(s)
 	if err != nil {
 		return ctx, err
 	}
 	spec.Agent = bottle.AgentOf(s)
-	return sandbox.WithSetUp(staying(ctx, s), do), nil
+	ctx, do = staying(ctx, s, do)
+	return sandbox.WithSetUp(ctx, do), nil
 }
 
-// staying is a context that a caller who leaves does not end, where the daemon starts the agent
-// itself. What the daemon's end interrupts is undone all the same.
-func staying(ctx context.Context, s *api.SetUp) context.Context {
-	if s.Start == nil {
-		return ctx
+// mayRun refuses those who may make sandboxes, and run nothing in them: a set-up runs commands,
+// and tells what they say.
+func mayRun(p *auth.Principal) error {
+	if p.Allows(key.Exec) {
+		return nil
 	}
-	return context.WithoutCancel(ctx)
+	return sandbox.Errorf(sandbox.Denied, "setup: this key has not the scope %s", key.Exec)
+}
+
+// staying is a context that a caller who leaves does not end any more once do has begun, where the
+// daemon starts the agent itself. What the daemon's end interrupts is undone all the same.
+func staying(ctx context.Context, s *api.SetUp, do sandbox.SetUp) (context.Context, sandbox.SetUp) {
+	if s.Start == nil {
+		return ctx, do
+	}
+	stays, leave := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
+	return stays, func(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error), note func(sandbox.Event)) (*sandbox.Agent, error) {
+		stop()
+		return do(ctx, sb, dial, note)
+	}
 }
 
 // setUp sets up a sandbox that is there, once it runs.
@@ -66,12 +86,16 @@ func (a *sandboxAPI) setUp(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p, id := auth.Of(r), r.PathValue("id")
+	if err := mayRun(p); err != nil {
+		wire.Error(w, err)
+		return
+	}
 	watchCreate(w, r, http.StatusOK, func(ctx context.Context, told func(api.SetUpStep)) (*api.Sandbox, error) {
 		do, err := a.runner(p, told).SetUp(&s)
 		if err != nil {
 			return nil, err
 		}
-		ctx = staying(ctx, &s)
+		ctx, do = staying(ctx, &s, do)
 		sb, err := a.m.Start(ctx, p.Caller, id)
 		if err != nil {
 			return nil, err
@@ -107,7 +131,7 @@ func (a *sandboxAPI) ofHome(ctx context.Context, p *auth.Principal, s *api.SetUp
 		return err
 	}
 	for _, m := range spec.Mounts {
-		if m.Home != s.Agent.Provider || !a.specs.volumes.has(ctx, p, m.Volume) {
+		if m.Home == "" || !a.specs.volumes.has(ctx, p, m.Volume) {
 			continue
 		}
 		remove := "carboy volume rm " + shell.Word(m.VolumeName)

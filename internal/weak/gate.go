@@ -75,6 +75,7 @@ const (
 	NetHeldPass         Weakness = "net-held-pass"         // what is held back goes on however a stream ends
 	NetPartsPass        Weakness = "net-parts-pass"        // Range and TRACE go where the gate puts a secret
 	NetSecretsRoam      Weakness = "net-secrets-roam"      // values go wherever their placeholder stands in Authorization
+	NetSecretsUnlooked  Weakness = "net-secrets-unlooked"  // a request goes on with a secret that its rule does not give
 )
 
 // Of the gate's process.

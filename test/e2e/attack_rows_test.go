@@ -128,7 +128,8 @@ var attackRows = []attackRow{
 	{hazard: "DNS elsewhere, also over TLS; QUIC", holds: "their ports are closed", weak: weak.NetDNSPortsOpen, attempts: []string{"dns-elsewhere"}},
 	{hazard: "DNS over HTTPS", holds: "names of resolvers are closed", weak: weak.NetResolversOpen, attempts: []string{"dns-over-https"}},
 
-	{hazard: "a redirect with a secret", holds: "a value goes where its rule says, alone", weak: weak.NetSecretsRoam, attempts: []string{"redirect-with-secret"}},
+	{hazard: "a redirect with a secret", holds: "a value goes where its rule says, alone", weak: weak.NetSecretsRoam, with: []weak.Weakness{weak.NetSecretsUnlooked}, attempts: []string{"redirect-with-secret"}},
+	{hazard: "a redirect with a secret", holds: "what a request uses is held to its rule before it goes", weak: weak.NetSecretsUnlooked, with: []weak.Weakness{weak.NetSecretsRoam}, attempts: []string{"redirect-with-secret"}},
 	{hazard: "a secret in the clear", holds: "values go over TLS alone", weak: weak.NetSecretsInClear, attempts: []string{"secret-in-clear"}},
 	{hazard: "a secret reflected", holds: "answers are searched, decoded", weak: weak.NetEchoPass, attempts: []string{"reflection"}},
 	{hazard: "a secret reflected in parts", holds: "Range and TRACE are refused", weak: weak.NetPartsPass, attempts: []string{"in-parts"}},

@@ -347,6 +347,50 @@ error = "it is not ready"
 	})
 }
 
+// TestUpUnwanted: who stops or removes a sandbox does not wait for its set-up, and who interrupts one
+// that would be left running has nothing of it.
+func TestUpUnwanted(t *testing.T) {
+	views(t, func(t *testing.T, h *home, wall string) {
+		repo := upWorld(t, h, wall)
+		h.edit(h.dir, map[string]string{"config/carboy/agents/screen.toml": `
+title = "Screen"
+about = "one that is never ready"
+program = "screenagent"
+[access]
+none = true
+[[verify]]
+argv = ["sleep", "50"]
+error = "it is not ready"
+`})
+		before := h.everything(t)
+		for how, tt := range map[string]struct {
+			args []string
+			end  func(s *seat, name string)
+			code int
+			want string
+		}{
+			"removed": {nil, func(_ *seat, name string) { h.ok("rm", "-f", name) }, 125, "it was removed while it was set up"},
+			"stopped": {nil, func(_ *seat, name string) {
+				if r := h.run(nil, "stop", name); r.code != 125 || !strings.Contains(r.stderr, "it was still being set up, and is gone") {
+					t.Errorf("stop: %+v", r)
+				}
+			}, 125, "it was stopped while it was set up"},
+			"interrupted": {[]string{"-d"}, func(s *seat, _ string) { _ = s.cmd.Process.Signal(syscall.SIGINT) }, 130, ""},
+			"left":        {[]string{"-d"}, func(_ *seat, name string) { h.ok("rm", "-f", name) }, 125, "it was removed while it was set up"},
+		} {
+			s := h.sit(t, 160, 24, append([]string{"up", "--workspace", repo, "screen"}, tt.args...)...)
+			s.shows("setting up: verify")
+			tt.end(s, strings.TrimSpace(h.ok("ls", "-q")))
+			if code := s.code(); code != tt.code || !strings.Contains(s.text(), tt.want) {
+				t.Errorf("%s: %d, want %d\n%s", how, code, tt.code, s.text())
+			}
+			if left := h.everything(t); left != before {
+				t.Errorf("%s: left:\n%s\nbefore:\n%s", how, left, before)
+			}
+		}
+	})
+}
+
 // TestUpRemotes: git inside asks what stands for a remote, and its user's own configuration stays.
 func TestUpRemotes(t *testing.T) {
 	behindEach(t, func(t *testing.T, wall string) {
