@@ -267,7 +267,7 @@ func TestSetUpFails(t *testing.T) {
 		{"workspace", "safe.directory", "", "git can't be made ready inside: exit code 9: why"},
 		{"copy", "", ".local/bin/fake", `the program can't be copied in: the sandbox refuses: "no room"`},
 		{"write", "", "n.md", `~/notes/n.md can't be written: the sandbox refuses: "no room"`},
-		{"dir", "chmod", "", "fake's home can't be made: exit code 9: why"},
+		{"dir", `chmod "$2"`, "", "fake's home can't be made: exit code 9: why"},
 		{"pre_copy", "-delete", "", "fake's old files can't be removed: exit code 9: why"},
 		{"file", "", "auth.json", `fake's credentials can't be written: the sandbox refuses: "no room"`},
 		{"verify", "/bin/fake status", "", "fake does not take its credentials: exit code 9: why"},
