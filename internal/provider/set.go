@@ -5,13 +5,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/own"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/near"
 )
@@ -53,14 +52,17 @@ func List(dir string) (list []*Provider, bad []error) {
 		return nil, []error{err}
 	}
 	list = slices.Clone(own)
-	names, err := userFiles(dir)
+	d, names, err := userFiles(dir)
 	if err != nil {
 		bad = append(bad, err)
+	}
+	if d != nil {
+		defer d.Close()
 	}
 	for _, file := range names {
 		name := strings.TrimSuffix(file, ".toml")
 		list = slices.DeleteFunc(list, func(o *Provider) bool { return o.Name == name })
-		p, err := read(filepath.Join(dir, file))
+		p, err := read(d, filepath.Join(dir, file))
 		if err != nil {
 			bad = append(bad, err)
 			continue
@@ -71,33 +73,66 @@ func List(dir string) (list []*Provider, bad []error) {
 	return list, bad
 }
 
-func userFiles(dir string) ([]string, error) {
+// userFiles opens a user's directory, and lists its files; nil: there is none.
+func userFiles(dir string) (*own.Dir, []string, error) {
+	d, err := openDir(dir)
+	if d == nil {
+		return nil, nil, err
+	}
+	f, err := d.List()
+	if err != nil {
+		d.Close()
+		return nil, nil, unread(err)
+	}
+	defer f.Close()
+	entries, err := f.Readdirnames(-1)
+	if err != nil {
+		d.Close()
+		return nil, nil, unread(err)
+	}
+	slices.Sort(entries)
+	var names []string
+	for _, name := range entries {
+		if strings.HasSuffix(name, ".toml") && !strings.HasPrefix(name, ".") {
+			names = append(names, name)
+		}
+	}
+	if len(names) > maxFiles {
+		d.Close()
+		return nil, nil, sandbox.Errorf(sandbox.Invalid, "agents: %s has %d files", dir, len(names)).WithHint("at most %d", maxFiles)
+	}
+	return d, names, nil
+}
+
+// openDir opens a user's directory; nil: there is none.
+func openDir(dir string) (*own.Dir, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(dir)
+	d, err := own.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "agents: %w", err)
+		return nil, unread(err)
 	}
-	var names []string
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".toml") && !strings.HasPrefix(e.Name(), ".") {
-			names = append(names, e.Name())
-		}
-	}
-	if len(names) > maxFiles {
-		return nil, sandbox.Errorf(sandbox.Invalid, "agents: %s has %d files", dir, len(names)).WithHint("at most %d", maxFiles)
-	}
-	return names, nil
+	return d, nil
 }
 
-func read(path string) (*Provider, error) {
-	f, err := beneath.OpenInput(path)
+// unread says why a file or directory of a user's can't be used.
+func unread(err error) error {
+	e := sandbox.Errorf(sandbox.Invalid, "agents: %w", err)
+	if errors.Is(err, own.ErrOthers) {
+		return e.WithHint("%s", own.Hint)
+	}
+	return e
+}
+
+// read reads a file of a user's directory. What it says is asked of it once.
+func read(dir *own.Dir, path string) (*Provider, error) {
+	f, err := dir.File(filepath.Base(path))
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "agents: %w", err)
+		return nil, unread(err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
@@ -106,9 +141,13 @@ func read(path string) (*Provider, error) {
 	}
 	p, err := Parse(strings.TrimSuffix(filepath.Base(path), ".toml"), b)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%s: %w", path, err).WithHint("carboy agent show claude --toml is an example")
+		e := sandbox.Errorf(sandbox.Invalid, "%s: %w", path, err)
+		if k, ok := errors.AsType[*unknownKey](err); ok && k.near != "" {
+			return nil, e.WithHint("did you mean %s?", k.near)
+		}
+		return nil, e.WithHint("carboy agent show claude --toml is an example")
 	}
-	p.From = path
+	p.From, p.text = path, b
 	return p, nil
 }
 
@@ -117,10 +156,15 @@ func only(dir, name string) (*Provider, error) {
 	if !validName().MatchString(name) {
 		return nil, nil
 	}
-	if dir != "" {
-		path := filepath.Join(dir, name+".toml")
-		if _, err := os.Lstat(path); err == nil {
-			return read(path)
+	d, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	if d != nil {
+		defer d.Close()
+		p, err := read(d, filepath.Join(dir, name+".toml"))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return p, err
 		}
 	}
 	b, err := data.ReadFile("data/" + name + ".toml")
@@ -133,7 +177,7 @@ func only(dir, name string) (*Provider, error) {
 // Text is the file of a provider, as it is.
 func Text(p *Provider) ([]byte, error) {
 	if p.From != "" {
-		return os.ReadFile(p.From)
+		return p.text, nil
 	}
 	return data.ReadFile("data/" + p.Name + ".toml")
 }
