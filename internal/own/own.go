@@ -9,7 +9,6 @@ package own
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +24,18 @@ var (
 	ErrNowhere = errors.New("a link that leads nowhere")
 )
 
+// Error is why something can't be used: Path is what is at fault, which a link may have led to.
+type Error struct {
+	Path string
+	Err  error
+}
+
+// Error is all of it.
+func (e *Error) Error() string { return e.Path + ": " + e.Err.Error() }
+
+// Unwrap is the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
 // Hint is what to do about ErrOthers.
 const Hint = "it has to be yours, and nobody else's to write"
 
@@ -37,8 +48,8 @@ type Dir struct {
 	path string
 }
 
-// Open opens a directory. One that is not there is fs.ErrNotExist; the path of any error is the one
-// that is at fault. Who may write above it is not looked at.
+// Open opens a directory. One that is not there is fs.ErrNotExist. Who may write above it is not
+// looked at. What this package opens fails with an *Error.
 func Open(path string) (*Dir, error) {
 	path = filepath.Clean(path)
 	above, name := filepath.Split(path)
@@ -199,4 +210,4 @@ func mine(st *unix.Stat_t) bool { return int(st.Uid) == os.Geteuid() || st.Uid =
 // users reports whether it does, and nobody else may write to it.
 func users(st *unix.Stat_t) bool { return mine(st) && st.Mode&0o002 == 0 }
 
-func fault(path string, err error) error { return &fs.PathError{Op: "open", Path: path, Err: err} }
+func fault(path string, err error) error { return &Error{path, err} }

@@ -63,7 +63,7 @@ func TestFile(t *testing.T) {
 			if !errors.Is(err, c.want) || c.want == nil && got != "text" {
 				t.Fatalf("got %q, %v; want %v", got, err, c.want)
 			}
-			e, ok := errors.AsType[*fs.PathError](err)
+			e, ok := errors.AsType[*own.Error](err)
 			if c.want != nil && (!ok || !strings.HasSuffix(e.Path, c.at)) {
 				t.Errorf("it is said of %v, want one that ends with %s", err, c.at)
 			}
