@@ -184,8 +184,12 @@ func (p *push) keep(body io.Reader) (scanned *pack.Pack, err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	pol := p.remote.Policy
+	room, err := p.gate.room()
+	if err != nil {
+		return nil, err
+	}
 	scanned, err = pack.Scan(body, file, p.known.format, pack.Limits{
-		Bytes: pol.MaxPush, Objects: maxPushed, Object: pol.MaxBlob, Meta: maxPushedMeta, Unpacked: pol.MaxPush, Depth: maxDepth,
+		Bytes: min(room, pol.MaxPush), Objects: maxPushed, Object: pol.MaxBlob, Meta: maxPushedMeta, Unpacked: pol.MaxPush, Depth: maxDepth,
 	})
 	if e, ok := errors.AsType[*sandbox.Error](err); ok { // without a hint of another command's
 		err = sandbox.Errorf(sandbox.Denied, "%s", strings.Replace(e.Msg, "the sandbox's objects", "the objects", 1))

@@ -33,6 +33,12 @@ var protocolWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 
 // ServeHTTP implements http.Handler: /NAME.git/info/refs?service=… and the two services.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	leave, ok := g.enterGate()
+	if !ok {
+		refuse(w, http.StatusServiceUnavailable, errClosed.Error())
+		return
+	}
+	defer leave()
 	r, rest, err := g.find(req.URL.Path)
 	if err != nil {
 		refuse(w, http.StatusNotFound, err.Error())

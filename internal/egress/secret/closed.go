@@ -58,6 +58,11 @@ func (c Closed) Value(context.Context, string, string, string) (Minted, error) {
 	return Minted{}, c.err()
 }
 
+// ForRemote fails.
+func (c Closed) ForRemote(context.Context, string, string, string) (Minted, error) {
+	return Minted{}, c.err()
+}
+
 // Sandboxes returns none: what is kept can't be told.
 func (c Closed) Sandboxes() ([]string, error) { return nil, nil }
 
