@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// hookAt has upstream wait in a hook: it makes the file "in", and goes on when "out" is read from.
+func (f *forge) hookAt(t *testing.T, name string) (in, out string) {
+	t.Helper()
+	dir := t.TempDir()
+	in, out = filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	must(t, unix.Mkfifo(out, 0o600))
+	must(t, os.WriteFile(filepath.Join(f.up, "hooks", name), []byte("#!/bin/sh\ncat >/dev/null\n: >"+in+"\necho on >"+out+"\n"), 0o755))
+	return in, out
+}
+
+// TestGitGateKilled: a daemon that is killed at any point of a push leaves upstream as before or as asked; who pushed
+// is told that it failed, and the next push goes through and says which it was.
+func TestGitGateKilled(t *testing.T) {
+	w := newWorld(t)
+	f := newForge(t, w, w.home())
+	f.bottle("process", "", f.byKey())
+	name := f.sandbox()
+	f.works(name, f.clone("git log -1 --format=%s | grep -qx first"))
+	for _, tt := range []struct {
+		point, hook string
+		file        string
+		after       bool // upstream is as asked once all has ended
+	}{
+		{"asked", "", ".github/workflows/x.yml", false},
+		{"before-it-takes-it", "pre-receive", "a", true},
+		{"after-it-took-it", "post-receive", "b", true},
+	} {
+		before := f.refs()
+		var in, out string
+		if tt.hook != "" {
+			in, out = f.hookAt(t, tt.hook)
+		}
+		done := f.h.asking(name, "sh", "-c", f.clone("mkdir -p .github/workflows && echo "+tt.point+" >"+tt.file+" && git add -A . && git commit -q -m "+tt.point+" && git push origin HEAD"))
+		if tt.hook == "" {
+			f.h.waits(1)
+		} else {
+			until(t, func() bool { _, err := os.Stat(in); return err == nil })
+		}
+		f.h.killDaemon()
+		if tt.hook != "" {
+			must(t, os.Remove(filepath.Join(f.up, "hooks", tt.hook)))
+			_, err := os.ReadFile(out) // it goes on
+			must(t, err)
+		}
+		if r := <-done; r.code == 0 {
+			t.Errorf("%s: who pushed is not told: %+v", tt.point, r)
+		}
+		if tt.after {
+			until(t, func() bool { return f.git("-C", f.up, "log", "-1", "--format=%s", "main") == tt.point })
+		} else if got := f.refs(); got != before {
+			t.Errorf("%s: upstream has\n%s\nwant\n%s", tt.point, got, before)
+		}
+		next := f.works(name, "cd /home/user/app && git fetch -q && git status -sb")
+		if tt.after && !strings.Contains(next, "main...origin/main\n") {
+			t.Errorf("%s: git does not see that it was pushed: %s", tt.point, next)
+		}
+		f.works(name, f.clone("echo "+tt.point+" >then && git add -A . && git commit -q -m then-"+tt.point+" && git push -q origin HEAD"))
+	}
+	if list := f.h.waitsNow(); len(list) != 0 {
+		t.Errorf("questions that nobody waits for: %+v", list)
+	}
+	f.h.ok("rm", "-f", name)
+}
+
+// TestGitGateShared: two sandboxes work on one repository at once, and both go on after the daemon was killed. Each has
+// its own mirror, which goes with it.
+func TestGitGateShared(t *testing.T) {
+	w := newWorld(t)
+	f := newForge(t, w, w.home())
+	f.bottle("process", "", f.byKey())
+	names := []string{f.sandbox(), f.sandbox()}
+	push := func(branch string) (pushes []<-chan result) {
+		for i, name := range names {
+			at := branch + string(rune('a'+i))
+			pushes = append(pushes, f.h.asking(name, "sh", "-c", f.clone("echo "+at+" >"+at+" && git add . && git commit -q -m "+at+" && git push -q origin HEAD:refs/heads/"+at)))
+		}
+		return pushes
+	}
+	for _, done := range push("one-") {
+		if r := <-done; r.code != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	f.h.killDaemon()
+	for _, done := range push("two-") {
+		if r := <-done; r.code != 0 {
+			t.Errorf("after the daemon was killed: %+v", r)
+		}
+	}
+	if refs := f.refs(); strings.Count(refs, "refs/heads/") != 5 {
+		t.Errorf("upstream has\n%s", refs)
+	}
+	for i, name := range names {
+		if n := len(f.h.gateFiles()); n != 2*(len(names)-i) {
+			t.Errorf("%d directories of gates and mirrors: %q", n, f.h.gateFiles())
+		}
+		f.h.ok("rm", "-f", name)
+	}
+}
