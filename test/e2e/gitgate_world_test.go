@@ -158,7 +158,7 @@ func (f *forge) byKey() string {
 // up makes a sandbox for the agent demo.
 func (f *forge) sandbox() string {
 	f.w.t.Helper()
-	r := f.h.inRepo(f.w.t, f.h.dir+"/empty", "up", "demo", "--", "true")
+	r := f.h.run(nil, "up", "--workspace", f.h.dir+"/empty", "demo", "--", "true")
 	if r.code != 0 {
 		f.w.t.Fatalf("up: exit code %d\n%s", r.code, r.stderr)
 	}
