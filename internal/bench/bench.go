@@ -38,6 +38,30 @@ type Options struct {
 	gate *GateOptions // not nil: the way through gates is measured, and nothing else
 }
 
+// complete fills in what o leaves out, and refuses what can't be measured.
+func (o *Options) complete() error {
+	if o.Progress == nil {
+		o.Progress = func(string, ...any) {}
+	}
+	if o.Rounds < 0 || o.Rounds > maxRounds {
+		return sandbox.Errorf(sandbox.Invalid, "%d rounds: out of bounds, which are 1 and %d", o.Rounds, maxRounds)
+	}
+	if o.Rounds == 0 {
+		o.Rounds = DefaultRounds
+		if o.Quick {
+			o.Rounds = quickRounds
+		}
+	}
+	return nil
+}
+
+// deaf has signals end nothing but the caller's context, until it is undone.
+func deaf() (undo func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	return func() { signal.Stop(c) }
+}
+
 // Run measures, and takes away all that it made. Where ctx ends before, the
 // report says so and has what was measured until then, and the error is ctx's
 // cause. A name in Only that means nothing is Invalid.
@@ -48,21 +72,10 @@ type Options struct {
 // This process becomes the parent of all that its descendants leave behind,
 // and ends that: Run is for a process that does nothing else.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
-	if o.Progress == nil {
-		o.Progress = func(string, ...any) {}
+	if err := o.complete(); err != nil {
+		return nil, err
 	}
-	if o.Rounds < 0 || o.Rounds > maxRounds {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%d rounds: out of bounds, which are 1 and %d", o.Rounds, maxRounds)
-	}
-	if o.Rounds == 0 {
-		o.Rounds = DefaultRounds
-		if o.Quick {
-			o.Rounds = quickRounds
-		}
-	}
-	deaf := make(chan os.Signal, 1)
-	signal.Notify(deaf, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(deaf)
+	defer deaf()()
 	w, err := newWorld(o.Dir, o.Carboy, o.Quick)
 	if err != nil {
 		return nil, fmt.Errorf("make a directory to work in: %w", err)

@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/bench/trace"
@@ -56,23 +54,16 @@ func (w *world) tracedCases() (cases []tracedCase) {
 // a command goes. It needs root, and says what is missing. Of o it does not read
 // Quick and GVisor; Only names cases. What is said of Run holds for it too.
 func RunTrace(ctx context.Context, o Options) (_ *TraceReport, err error) {
-	if o.Progress == nil {
-		o.Progress = func(string, ...any) {}
-	}
-	if o.Rounds < 0 || o.Rounds > maxRounds {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%d rounds: out of bounds, which are 1 and %d", o.Rounds, maxRounds)
-	}
-	if o.Rounds == 0 {
-		o.Rounds = DefaultRounds
+	o.Quick = false
+	if err := o.complete(); err != nil {
+		return nil, err
 	}
 	k, err := trace.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer k.Close()
-	deaf := make(chan os.Signal, 1)
-	signal.Notify(deaf, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(deaf)
+	defer deaf()()
 	w, err := newWorld(o.Dir, o.Carboy, false)
 	if err != nil {
 		return nil, fmt.Errorf("make a directory to work in: %w", err)

@@ -117,14 +117,7 @@ func (m *Manager) SetUp(ctx context.Context, c Caller, ref string, f SetUp) (*Sa
 		return nil, err
 	}
 	defer done()
-	_, sb, err := m.registry.find(c, ref)
-	if err != nil {
-		return nil, err
-	}
-	if err := mustRun(sb); err != nil {
-		return nil, err
-	}
-	b, err := m.lives.backends.of(sb)
+	_, sb, b, err := m.running(c, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -76,16 +76,22 @@ func TestSetUpFails(t *testing.T) {
 	}
 }
 
-// TestSetUpOfWhatStopped: only what runs is set up.
-func TestSetUpOfWhatStopped(t *testing.T) {
+// withSandbox runs f with a sandbox that was made.
+func withSandbox(t *testing.T, f func(t *testing.T, d *daemon, sb *sandbox.Sandbox)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		d := w.bootStarting(t, nil)
+		d := newWorld().bootStarting(t, nil)
 		defer d.shutdown()
 		sb, err := d.Create(t.Context(), ann, sandbox.Spec{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		f(t, d, sb)
+	})
+}
+
+// TestSetUpOfWhatStopped: only what runs is set up.
+func TestSetUpOfWhatStopped(t *testing.T) {
+	withSandbox(t, func(t *testing.T, d *daemon, sb *sandbox.Sandbox) {
 		never := func(context.Context, *sandbox.Sandbox, func(context.Context) (net.Conn, error), func(sandbox.Event)) (*sandbox.Agent, error) {
 			return nil, errors.New("it was run")
 		}
@@ -100,15 +106,8 @@ func TestSetUpOfWhatStopped(t *testing.T) {
 
 // TestSetUpHoldsNobodyUp: a sandbox that is set up for ever can be stopped, and removed.
 func TestSetUpHoldsNobodyUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		d := w.bootStarting(t, nil)
-		defer d.shutdown()
-		sb, err := d.Create(t.Context(), ann, sandbox.Spec{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = d.SetUp(t.Context(), ann, sb.ID, func(ctx context.Context, _ *sandbox.Sandbox, _ func(context.Context) (net.Conn, error), _ func(sandbox.Event)) (*sandbox.Agent, error) {
+	withSandbox(t, func(t *testing.T, d *daemon, sb *sandbox.Sandbox) {
+		_, err := d.SetUp(t.Context(), ann, sb.ID, func(ctx context.Context, _ *sandbox.Sandbox, _ func(context.Context) (net.Conn, error), _ func(sandbox.Event)) (*sandbox.Agent, error) {
 			if _, err := d.Stop(ctx, ann, sb.ID); err != nil {
 				t.Error(err)
 			}

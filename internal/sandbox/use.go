@@ -26,14 +26,7 @@ func (m *Manager) Dial(ctx context.Context, c Caller, ref string, port int) (net
 		return nil, err
 	}
 	defer done()
-	e, sb, err := m.registry.find(c, ref)
-	if err != nil {
-		return nil, err
-	}
-	if err := mustRun(sb); err != nil {
-		return nil, err
-	}
-	b, err := m.lives.backends.of(sb)
+	e, sb, b, err := m.running(c, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +38,19 @@ func (m *Manager) Dial(ctx context.Context, c Caller, ref string, port int) (net
 		return nil, failure(context.Cause(ctx), ref, "reach it")
 	}
 	return nil, m.unreachable(ctx, e, sb, b, port, err)
+}
+
+// running finds a sandbox that runs, and its backend.
+func (m *Manager) running(c Caller, ref string) (*entry, *Sandbox, Backend, error) {
+	e, sb, err := m.registry.find(c, ref)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := mustRun(sb); err != nil {
+		return nil, nil, nil, err
+	}
+	b, err := m.lives.backends.of(sb)
+	return e, sb, b, err
 }
 
 // mustRun says why sb can't be used as it is.
@@ -259,14 +265,7 @@ func (m *Manager) Measure(ctx context.Context, id string) (Usage, error) {
 
 // measurer is what measures the instance of a running sandbox.
 func (m *Manager) measurer(c Caller, ref string) (*Sandbox, Measurer, error) {
-	_, sb, err := m.registry.find(c, ref)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := mustRun(sb); err != nil {
-		return nil, nil, err
-	}
-	b, err := m.lives.backends.of(sb)
+	_, sb, b, err := m.running(c, ref)
 	if err != nil {
 		return nil, nil, err
 	}

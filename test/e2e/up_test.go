@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -318,20 +319,25 @@ func TestUpHomes(t *testing.T) {
 	})
 }
 
-// TestUpKilled: a client and a daemon that are killed while an agent is set up leave nothing of it.
-func TestUpKilled(t *testing.T) {
-	views(t, func(t *testing.T, h *home, wall string) {
-		repo := upWorld(t, h, wall)
-		h.edit(h.dir, map[string]string{"config/carboy/agents/screen.toml": `
+// screenAfter makes the agent screen be ready only after a time in seconds.
+func (h *home) screenAfter(seconds int) {
+	h.edit(h.dir, map[string]string{"config/carboy/agents/screen.toml": fmt.Sprintf(`
 title = "Screen"
-about = "one that is never ready"
+about = "one that takes a while"
 program = "screenagent"
 [access]
 none = true
 [[verify]]
-argv = ["sleep", "50"]
+argv = ["sleep", "%d"]
 error = "it is not ready"
-`})
+`, seconds)})
+}
+
+// TestUpKilled: a client and a daemon that are killed while an agent is set up leave nothing of it.
+func TestUpKilled(t *testing.T) {
+	views(t, func(t *testing.T, h *home, wall string) {
+		repo := upWorld(t, h, wall)
+		h.screenAfter(50)
 		for who, kill := range map[string]func(s *seat){
 			"client": func(s *seat) { _ = s.cmd.Process.Signal(syscall.SIGKILL); _ = s.cmd.Wait() },
 			"daemon": func(s *seat) { h.killDaemon(); _ = s.cmd.Process.Signal(syscall.SIGKILL); _ = s.cmd.Wait() },
@@ -352,16 +358,7 @@ error = "it is not ready"
 func TestUpUnwanted(t *testing.T) {
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := upWorld(t, h, wall)
-		h.edit(h.dir, map[string]string{"config/carboy/agents/screen.toml": `
-title = "Screen"
-about = "one that is never ready"
-program = "screenagent"
-[access]
-none = true
-[[verify]]
-argv = ["sleep", "50"]
-error = "it is not ready"
-`})
+		h.screenAfter(50)
 		before := h.everything(t)
 		for how, tt := range map[string]struct {
 			args []string
@@ -422,16 +419,7 @@ func TestUpRemotes(t *testing.T) {
 func TestUpGoesOn(t *testing.T) {
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := upWorld(t, h, wall)
-		h.edit(h.dir, map[string]string{"config/carboy/agents/screen.toml": `
-title = "Screen"
-about = "one that takes a while"
-program = "screenagent"
-[access]
-none = true
-[[verify]]
-argv = ["sleep", "3"]
-error = "it is not ready"
-`})
+		h.screenAfter(3)
 		first := h.sit(t, 120, 24, "up", "-d", "--workspace", repo, "screen")
 		first.shows("setting up: verify")
 		_ = first.cmd.Process.Signal(syscall.SIGKILL)
@@ -447,7 +435,8 @@ error = "it is not ready"
 		h.ok("rm", "-f", name)
 
 		// One that can't be started leaves nothing.
-		h.edit(h.dir, map[string]string{"tools/screenagent": "#!/no/such/program\n", "config/carboy/agents/screen.toml": "title = \"S\"\nabout = \"s\"\nprogram = \"screenagent\"\n[access]\nnone = true\n"})
+		h.screenAfter(0)
+		h.edit(h.dir, map[string]string{"tools/screenagent": "#!/no/such/program\n"})
 		must(t, os.Chmod(h.dir+"/tools/screenagent", 0o755))
 		r := h.inRepo(t, repo, "up", "-d", "screen")
 		if r.code != 125 || !strings.Contains(r.stderr, "screen can't be started: ") {
