@@ -56,6 +56,8 @@ func TestRefused(t *testing.T) {
 		{"a: &x 1\nb: *x", "anchors, aliases, merge keys, tags and directives are not read", 1},
 		{"a: 1\n---\nb: 2", "a second document: a thing is one", 3},
 		{"a: [", "neither YAML nor JSON", 1},
+		{"a:\n\tb: 1\n", "a tab", 2},
+		{"a:\n  b: 1\n \tc: 2\n", "a tab", 3},
 		{"\xff", "the thing is not UTF-8", 0},
 		{"a: 1\n2: x", "a key that is no plain text", 2},
 		{strings.Repeat("[", 30) + strings.Repeat("]", 30), "nested deeper than any thing is", 1},

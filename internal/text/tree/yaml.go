@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -23,6 +24,9 @@ func parseYAML(text []byte, what string) (n *Node, err error) {
 	// once where the parser compares all of them.
 	file, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
+		if line, column := tab(text); line > 0 {
+			return nil, &Error{Line: line, Column: column, Problem: "a tab", Hint: "YAML indents by spaces"}
+		}
 		return nil, syntaxError(err, what)
 	}
 	var body ast.Node
@@ -52,6 +56,17 @@ func syntaxError(err error, what string) error {
 		return &Error{Line: syntax.Token.Position.Line, Column: syntax.Token.Position.Column, Problem: "neither YAML nor JSON"}
 	}
 	return neither(what)
+}
+
+// tab is where the first line is indented by one; 0: none is.
+func tab(text []byte) (line, column int) {
+	for l := range bytes.Lines(text) {
+		line++
+		if i := bytes.IndexByte(l[:len(l)-len(bytes.TrimLeft(l, " \t"))], '\t'); i >= 0 && len(bytes.TrimSpace(l)) > 0 {
+			return line, i + 1
+		}
+	}
+	return 0, 0
 }
 
 // at puts e where a part of the text is.
