@@ -114,7 +114,7 @@ func (s *sessionRuntime) serve(o *server.Options, b Box) error {
 		o.SessionsOff = sessionsOff
 		return nil
 	}
-	o.Skill = s.skills.Pack
+	o.Skill, o.HasSkill = s.skills.Pack, s.skills.Has
 	quota := &b.WorkspaceQuotaMB
 	if b.WorkspaceQuotaMB == 0 {
 		quota = nil

@@ -24,6 +24,7 @@ type sandboxAPI struct {
 	templates templateAPI
 	sockets   func(id string) string // nil: there are none
 	skill     SkillFunc              // nil: there are none
+	hasSkill  func(ctx context.Context, owner, name string) error
 	reading   func(http.ResponseWriter, *http.Request) (leave func(), err error)
 }
 

@@ -140,6 +140,8 @@ type Options struct {
 	Sockets func(id string) string
 	// Skill has the skills that agents are given; nil: there are none.
 	Skill SkillFunc
+	// HasSkill reports that an owner has no skill of that name, as NotFound.
+	HasSkill func(ctx context.Context, owner, name string) error
 	// Hosts are further names by which the server is called over TCP.
 	Hosts []string
 	// MountDirs are the directories below which callers over the unix socket

@@ -38,6 +38,23 @@ func (a *sandboxAPI) runner(p *auth.Principal, told func(api.SetUpStep)) *bottle
 	}
 }
 
+// doing is what a set-up does, once it was looked at: before anything is made.
+func (a *sandboxAPI) doing(ctx context.Context, p *auth.Principal, s *api.SetUp, told func(api.SetUpStep)) (sandbox.SetUp, error) {
+	do, err := a.runner(p, told).SetUp(s)
+	if err != nil || a.hasSkill == nil {
+		return do, err
+	}
+	for _, name := range s.Skills {
+		if err := a.hasSkill(ctx, p.Caller.Owner, name); sandbox.KindOf(err) == sandbox.NotFound {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the skill %.64q is not installed", name).
+				WithHint("carboy session skill ls lists those that are, and carboy session skill install FILE.zip adds some")
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return do, nil
+}
+
 // withSetUp has the create of spec do what a request says of it.
 func (a *sandboxAPI) withSetUp(ctx context.Context, p *auth.Principal, s *api.SetUp, spec *sandbox.Spec, told func(api.SetUpStep)) (context.Context, error) {
 	if s == nil {
@@ -46,7 +63,7 @@ func (a *sandboxAPI) withSetUp(ctx context.Context, p *auth.Principal, s *api.Se
 	if err := mayRun(p); err != nil {
 		return ctx, err
 	}
-	do, err := a.runner(p, told).SetUp(s)
+	do, err := a.doing(ctx, p, s, told)
 	if err != nil {
 		return ctx, err
 	}
@@ -91,7 +108,7 @@ func (a *sandboxAPI) setUp(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	watchCreate(w, r, http.StatusOK, func(ctx context.Context, told func(api.SetUpStep)) (*api.Sandbox, error) {
-		do, err := a.runner(p, told).SetUp(&s)
+		do, err := a.doing(ctx, p, &s, told)
 		if err != nil {
 			return nil, err
 		}

@@ -28,7 +28,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	images := &imageAPI{store: s.o.Images, log: s.log}
 	volumes := volumeAPI{s.o.Volumes}
 	templates := templateAPI{s.o.TemplateCache}
-	sandboxes := &sandboxAPI{m: s.o.Manager, images: images, templates: templates, sockets: s.o.Sockets, skill: s.o.Skill, reading: s.reading, specs: &specs{
+	sandboxes := &sandboxAPI{m: s.o.Manager, images: images, templates: templates, sockets: s.o.Sockets, skill: s.o.Skill, hasSkill: s.o.HasSkill, reading: s.reading, specs: &specs{
 		m: s.o.Manager, images: images, volumes: volumes, templates: s.o.Templates,
 		mountDirs: s.o.MountDirs, private: s.o.Private, uid: s.uid,
 	}}

@@ -51,6 +51,15 @@ func (o Owners) Named(ctx context.Context, owner, name string) (request.Mount, e
 	return request.Mount{HostPath: k.PackageRoot, Target: tools.SkillsPath + "/" + k.Name, Mode: request.ReadOnly}, nil
 }
 
+// Has reports that an owner has no skill of that name, which is NotFound.
+func (o Owners) Has(ctx context.Context, owner, name string) error {
+	s, err := o.Of(owner)
+	if err == nil {
+		_, err = s.Get(ctx, name)
+	}
+	return err
+}
+
 // Pack writes the files of an owner's skill as a tar archive. Links and special files are left
 // out.
 func (o Owners) Pack(ctx context.Context, owner, name string, w io.Writer) error {
