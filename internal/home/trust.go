@@ -46,8 +46,13 @@ func Stat(path string) (os.FileInfo, error) {
 
 // OpenTrusted opens a file that the user, or root, wrote: a regular one of theirs to
 // which nobody else may write, nor to what leads there. It waits for nobody at a pipe's
-// end.
-func OpenTrusted(path string) (*os.File, error) {
+// end. A link that leads nowhere is no missing file: it is Invalid.
+func OpenTrusted(path string) (*os.File, error) { return openTrusted(path, unix.S_IFREG) }
+
+// OpenTrustedDir opens a directory for its names, by the same rule.
+func OpenTrustedDir(path string) (*os.File, error) { return openTrusted(path, unix.S_IFDIR) }
+
+func openTrusted(path string, kind uint32) (*os.File, error) {
 	at, err := walk(path, 0)
 	if err != nil {
 		return nil, err
@@ -61,10 +66,12 @@ func OpenTrusted(path string) (*os.File, error) {
 		return nil, sandbox.Errorf(sandbox.Denied, "%s: %s", path, what).WithHint("%s", hint)
 	}
 	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+	case st.Mode&unix.S_IFMT != kind && kind == unix.S_IFREG:
 		return bad("not a regular file", "write it as one")
+	case st.Mode&unix.S_IFMT != kind:
+		return nil, &os.PathError{Op: "open", Path: path, Err: unix.ENOTDIR}
 	case !ours(st.Uid):
-		return bad("it belongs to another user", "use a file of your own, or root's")
+		return bad("it belongs to another user", "use one of your own, or root's")
 	case openToOthers(&st):
 		return bad("others may write to it", "chmod go-w "+path)
 	}

@@ -82,11 +82,11 @@ func TestOpenTrusted(t *testing.T) {
 		}
 		return p
 	}
-	fifo := filepath.Join(dir, "fifo")
-	must(t, unix.Mkfifo(fifo, 0o600))
+	fifo, nowhere, link := filepath.Join(dir, "fifo"), filepath.Join(dir, "nowhere"), filepath.Join(dir, "link")
+	must(t, unix.Mkfifo(fifo, 0o600), os.Symlink("none", nowhere), os.Symlink("own", link))
 	for p, want := range map[string]string{
 		path("own", 0o600, 0): "", path("readable", 0o644, 0): "", path("own-group", 0o620, 0): "", path("group", 0o620, -1): "chmod", path("others", 0o602, 0): "chmod",
-		fifo: "regular", dir: "regular", filepath.Join(dir, "none"): "no such file",
+		fifo: "regular", dir: "regular", filepath.Join(dir, "none"): "no such file", link: "", nowhere: "leads nowhere",
 	} {
 		f, err := home.OpenTrusted(p)
 		if err == nil {
@@ -101,6 +101,33 @@ func TestOpenTrusted(t *testing.T) {
 	}
 	if _, err := home.OpenTrusted(path("theirs", 0o600, stranger)); sandbox.KindOf(err) != sandbox.Denied {
 		t.Errorf("OpenTrusted of another's = %v, want denied", err)
+	}
+}
+
+// A directory is listed where nobody else can put anything into it.
+func TestOpenTrustedDir(t *testing.T) {
+	dir := t.TempDir()
+	make := func(name string, mode os.FileMode) string {
+		p := filepath.Join(dir, name)
+		must(t, os.Mkdir(p, 0o700), os.WriteFile(p+"/f", nil, 0o600), os.Chmod(p, mode))
+		return p
+	}
+	link, nowhere := filepath.Join(dir, "link"), filepath.Join(dir, "nowhere")
+	must(t, os.Symlink("open", link), os.Symlink("none/d", nowhere))
+	for p, want := range map[string]string{
+		make("own", 0o755): "", make("open", 0o777): "chmod", make("sticky", 0o777|os.ModeSticky): "chmod",
+		link: "chmod", nowhere: "leads nowhere", filepath.Join(dir, "none"): "no such file", dir + "/own/f": "not a directory",
+	} {
+		f, err := home.OpenTrustedDir(p)
+		if err == nil {
+			names, lerr := f.Readdirnames(-1)
+			if must(t, lerr, f.Close()); len(names) != 1 {
+				t.Errorf("%s has %q", p, names)
+			}
+		}
+		if said(err) == "" != (want == "") || !strings.Contains(said(err), want) {
+			t.Errorf("OpenTrustedDir(%s) = %q, want %q", p, said(err), want)
+		}
 	}
 }
 

@@ -47,6 +47,7 @@ type walker struct {
 	name  string   // and its path, without links
 	rest  []string // of the way
 	links int
+	last  bool   // the path's own last part was a link
 	mode  uint32 // of directories that are made; 0: none is
 }
 
@@ -107,6 +108,9 @@ func (w *walker) step(part string) error {
 		}
 		fd, err = openPart(w.at, part)
 	}
+	if errors.Is(err, unix.ENOENT) && w.last {
+		return sandbox.Errorf(sandbox.Invalid, "%s: a link that leads nowhere: there is no %s", w.path, name)
+	}
 	if err != nil {
 		return &os.PathError{Op: "open", Path: name, Err: err}
 	}
@@ -127,6 +131,7 @@ func (w *walker) step(part string) error {
 	if w.links++; w.links > maxLinks {
 		return &os.PathError{Op: "open", Path: w.path, Err: unix.ELOOP}
 	}
+	w.last = w.last || len(w.rest) == 0
 	w.rest = append(strings.Split(to, "/"), w.rest...)
 	if filepath.IsAbs(to) {
 		return w.top()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/near"
 )
 
 // Bounds of a file.
@@ -84,13 +86,57 @@ func tomlError(err error) error {
 	if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
 		e := strict.Errors[0]
 		line, _ := e.Position()
-		return fmt.Errorf("line %d: %s is not known here", line, strings.Join(e.Key(), "."))
+		return &unknownKey{line, strings.Join(e.Key(), "."), nearest(reflect.TypeFor[Provider](), e.Key())}
 	}
 	if e, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, _ := e.Position()
 		return fmt.Errorf("line %d: %s", line, strings.TrimPrefix(e.Error(), "toml: "))
 	}
 	return errors.New(strings.TrimPrefix(err.Error(), "toml: "))
+}
+
+// unknownKey is a key that there is not, and which was meant.
+type unknownKey struct {
+	line      int
+	key, near string
+}
+
+// Error names it, and where it is.
+func (e *unknownKey) Error() string {
+	return fmt.Sprintf("line %d: %s is not known here", e.line, e.key)
+}
+
+// nearest is the field that is meant by a key, with the way to it; "": it is like none.
+func nearest(t reflect.Type, key []string) string {
+	for at, word := range key {
+		for t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct {
+			return ""
+		}
+		var names []string
+		found := false
+		in := t
+		for i := range in.NumField() {
+			name, _, _ := strings.Cut(in.Field(i).Tag.Get("toml"), ",")
+			if name == "" || name == "-" {
+				continue
+			}
+			names = append(names, name)
+			if name == word {
+				t, found = in.Field(i).Type, true
+			}
+		}
+		if !found {
+			n := near.Of(word, names)
+			if n == "" {
+				return ""
+			}
+			return strings.Join(append(slices.Clone(key[:at]), n), ".")
+		}
+	}
+	return ""
 }
 
 // check refuses what could not be done later.

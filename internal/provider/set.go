@@ -5,13 +5,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/near"
 )
@@ -71,21 +70,27 @@ func List(dir string) (list []*Provider, bad []error) {
 	return list, bad
 }
 
-func userFiles(dir string) ([]string, error) {
+// userFiles are the names of the files in a user's directory, in order.
+func userFiles(dir string) (names []string, err error) {
 	if dir == "" {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(dir)
+	f, err := home.OpenTrustedDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "agents: %w", err)
+		return nil, unread(err)
 	}
-	var names []string
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".toml") && !strings.HasPrefix(e.Name(), ".") {
-			names = append(names, e.Name())
+	defer f.Close()
+	entries, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, unread(err)
+	}
+	slices.Sort(entries)
+	for _, name := range entries {
+		if strings.HasSuffix(name, ".toml") && !strings.HasPrefix(name, ".") {
+			names = append(names, name)
 		}
 	}
 	if len(names) > maxFiles {
@@ -94,10 +99,20 @@ func userFiles(dir string) ([]string, error) {
 	return names, nil
 }
 
+// unread says why a file or directory of a user's can't be used.
+func unread(err error) error {
+	e := sandbox.Errorf(sandbox.Invalid, "agents: %w", err)
+	if said, ok := errors.AsType[*sandbox.Error](err); ok {
+		return e.WithHint("%s", said.Hint)
+	}
+	return e
+}
+
+// read reads a file of a user's directory. What it says is asked of it once.
 func read(path string) (*Provider, error) {
-	f, err := beneath.OpenInput(path)
+	f, err := home.OpenTrusted(path)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "agents: %w", err)
+		return nil, unread(err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
@@ -106,9 +121,13 @@ func read(path string) (*Provider, error) {
 	}
 	p, err := Parse(strings.TrimSuffix(filepath.Base(path), ".toml"), b)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%s: %w", path, err).WithHint("carboy agent show claude --toml is an example")
+		e := sandbox.Errorf(sandbox.Invalid, "%s: %w", path, err)
+		if k, ok := errors.AsType[*unknownKey](err); ok && k.near != "" {
+			return nil, e.WithHint("did you mean %s?", k.near)
+		}
+		return nil, e.WithHint("carboy agent show claude --toml is an example")
 	}
-	p.From = path
+	p.From, p.text = path, b
 	return p, nil
 }
 
@@ -118,9 +137,9 @@ func only(dir, name string) (*Provider, error) {
 		return nil, nil
 	}
 	if dir != "" {
-		path := filepath.Join(dir, name+".toml")
-		if _, err := os.Lstat(path); err == nil {
-			return read(path)
+		p, err := read(filepath.Join(dir, name+".toml"))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return p, err
 		}
 	}
 	b, err := data.ReadFile("data/" + name + ".toml")
@@ -133,7 +152,7 @@ func only(dir, name string) (*Provider, error) {
 // Text is the file of a provider, as it is.
 func Text(p *Provider) ([]byte, error) {
 	if p.From != "" {
-		return os.ReadFile(p.From)
+		return p.text, nil
 	}
 	return data.ReadFile("data/" + p.Name + ".toml")
 }

@@ -80,8 +80,51 @@ func TestMistakesHideNothing(t *testing.T) {
 		}
 	}
 	var e *sandbox.Error
+	if !errors.As(bad[0], &e) || e.Hint != "did you mean program?" {
+		t.Errorf("what was meant: %+v", e)
+	}
 	if _, err := provider.Find(dir, "claud"); !errors.As(err, &e) || e.Hint != "did you mean claude?" {
 		t.Errorf("an unknown one: %v", err)
+	}
+}
+
+// TestOthersMayWrite has a file that others could have written be neither run nor listed, nor the one
+// whose place it takes; TestUsersOwn is the control.
+func TestOthersMayWrite(t *testing.T) {
+	for open, want := range map[string]string{"": "agents: D/claude.toml: D, which is on its way, can be written by other users", "claude.toml": "agents: D/claude.toml: others may write to it"} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "claude.toml"), "title = \"mine\"\nprogram = \"claude\"\n")
+		fi, err := os.Stat(filepath.Join(dir, open))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(dir, open), fi.Mode().Perm()|0o002); err != nil {
+			t.Fatal(err)
+		}
+		var e *sandbox.Error
+		_, err = provider.Find(dir, "claude")
+		if want = strings.ReplaceAll(want, "D", dir); !errors.As(err, &e) || e.Msg != want || !strings.HasPrefix(e.Hint, "chmod go-w ") {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if _, bad := provider.List(dir); len(bad) != 1 {
+			t.Errorf("listed: %v", bad)
+		}
+	}
+}
+
+// TestLinks has a link be what it leads to.
+func TestLinks(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(elsewhere, "a.toml"), "program = \"x\"\n[access]\nnone = true\n")
+	if err := os.Symlink(filepath.Join(elsewhere, "a.toml"), filepath.Join(dir, "mine.toml")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := provider.Find(dir, "mine")
+	if err != nil || p.Name != "mine" || p.Program != "x" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if b, err := provider.Text(p); err != nil || !strings.HasPrefix(string(b), "program") {
+		t.Errorf("%s, %v", b, err)
 	}
 }
 

@@ -23,6 +23,8 @@ type Provider struct {
 	PreCopy []Command         `toml:"pre_copy" json:"pre_copy,omitempty"`
 	Files   []File            `toml:"file" json:"files,omitempty"`
 	Verify  []Command         `toml:"verify" json:"verify,omitempty"`
+
+	text []byte // of a user's file
 }
 
 // Config is the directory of the program's own files.
