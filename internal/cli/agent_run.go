@@ -102,6 +102,8 @@ func (g *agentRun) start(ctx context.Context, fs *pflag.FlagSet) error {
 	switch {
 	case err != nil && interrupted:
 		return relay.ErrInterrupted
+	case err != nil && g.plan != nil:
+		return g.plan.Placed(err)
 	case err != nil:
 		return err
 	}

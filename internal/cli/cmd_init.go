@@ -7,14 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/internal/bottle"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/manifest"
 	"github.com/carboy-sandbox/carboy/internal/provider"
+	"github.com/carboy-sandbox/carboy/internal/repository"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
@@ -33,7 +34,7 @@ func (a *app) initCommand() *cobra.Command {
 	return setHelp(cmd, docs{
 		long: `Claude Code, Codex, Gemini CLI, opencode and aider are looked for as carboy claude and the
 like look for them. The files are yours to change, and say what they may: what is there already,
-by that name, stays as it is.`,
+by that name, stays as it is. Commits carry the name and e-mail of git config --global.`,
 		examples: []string{"carboy init", "carboy init && carboy up --plan claude"},
 		exits:    exitDocsPlain[:],
 	})
@@ -48,23 +49,26 @@ type initJSON struct {
 }
 
 func (a *app) init(ctx context.Context) error {
-	x, err := a.loadManifest(ctx, false)
-	if err != nil {
+	x, _ := a.loadManifest(ctx, false) // a file with a mistake is left as it is
+	if err := x.Refused(); err != nil {
 		return manifest.Told(err)
 	}
+	var user manifest.GitUser
+	user.Name, user.Email = repository.Identity(ctx)
 	out := a.outside(a.storedSecrets(ctx), nil)
 	all := []initJSON{}
 	for _, c := range agentCommands {
 		p, err := provider.Find(a.env.AgentsDir, c.name)
 		if err != nil {
-			return err
+			a.NoteReason("agent", c.name+": left out: "+err.Error())
+			continue
 		}
 		in, err := p.FindProgram(out, bottle.Home(""))
 		if err != nil || in == nil {
 			continue // what can't be used is not here
 		}
 		done := initJSON{Agent: p.Name, Program: in.Path, Written: []string{}, Kept: []string{}}
-		if err := a.draft(x, p, out, &done); err != nil {
+		if err := a.draft(x, p, out, user, &done); err != nil {
 			return err
 		}
 		all = append(all, done)
@@ -94,13 +98,13 @@ func (a *app) tellInit(all []initJSON) error {
 	return a.PrintLine("next: carboy up --plan " + all[0].Agent + ", then in a repository carboy up " + all[0].Agent)
 }
 
-// draft writes the two files of an agent, where nothing has its name.
-func (a *app) draft(x *manifest.Index, p *provider.Provider, out *provider.Outside, done *initJSON) error {
+// draft writes the two files of an agent, where nothing has its name. On an error neither is left.
+func (a *app) draft(x *manifest.Index, p *provider.Provider, out *provider.Outside, user manifest.GitUser, done *initJSON) error {
 	var ways []*provider.Way
 	if g, err := p.Grant(out); err == nil {
 		ways = g.Ways
 	}
-	d, err := manifest.DraftOf(p, ways)
+	d, err := manifest.DraftOf(p, ways, user)
 	if err != nil {
 		return err
 	}
@@ -108,7 +112,7 @@ func (a *app) draft(x *manifest.Index, p *provider.Provider, out *provider.Outsi
 		dir, text string
 		there     bool
 	}{
-		{"bottles", d.Bottle, slices.Contains(x.Bottles(), p.Name)}, {"agents", d.Agent, x.Has(p.Name)},
+		{"bottles", d.Bottle, x.HasBottle(p.Name)}, {"agents", d.Agent, x.Has(p.Name)},
 	} {
 		file := filepath.Join(a.env.ConfigDir, f.dir, p.Name+".md")
 		err := fs.ErrExist
@@ -119,7 +123,10 @@ func (a *app) draft(x *manifest.Index, p *provider.Provider, out *provider.Outsi
 		case errors.Is(err, fs.ErrExist):
 			done.Kept = append(done.Kept, file)
 		case err != nil:
-			return fmt.Errorf("write %s: %w", shell.Word(file), err)
+			for _, written := range done.Written {
+				err = errors.Join(err, os.Remove(written)) // it was made here
+			}
+			return fmt.Errorf("write %s: %w", shell.Word(file), usage.Pathless(err))
 		default:
 			done.Written = append(done.Written, file)
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -26,26 +27,23 @@ a repository may have agents in .carboy/agents, which run in bottles of yours.`,
 }
 
 // loadManifest reads the user's files, and with repo those of the repository that the
-// working directory is in.
+// working directory is in. The index is there with an error too, which has the mistakes in files.
 func (a *app) loadManifest(ctx context.Context, repo bool, files ...string) (*manifest.Index, error) {
 	s := manifest.Sources{Config: a.env.ConfigDir, Files: files}
 	if repo {
 		r, err := repository.Find(ctx, ".")
 		if err != nil {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the repository of the current directory: %w", err)
+			return &manifest.Index{}, sandbox.Errorf(sandbox.Invalid, "the repository of the current directory: %w", err)
 		}
 		if r.Is() {
 			s.Repository = r.Top
 		}
 	}
 	x, err := manifest.Load(s)
-	if err != nil {
-		return nil, err
-	}
 	for _, n := range x.Notes {
 		a.NoteReason("manifest", n)
 	}
-	return x, nil
+	return x, err
 }
 
 func (a *app) manifestLsCommand() *cobra.Command {
@@ -54,23 +52,32 @@ func (a *app) manifestLsCommand() *cobra.Command {
 		Short: "List bottles and agents, and where they are said",
 		Args:  exactArgs(),
 		RunE: interruptible(func(ctx context.Context, _ []string) error {
-			x, err := a.loadManifest(ctx, true)
-			if err != nil {
-				return manifest.Told(err)
-			}
-			if a.JSON {
-				return a.WriteJSON(x.List())
-			}
-			return a.tableManifest(x.List())
+			return a.manifestLs(ctx)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
-		long:     "Those of the repository that the current directory is in are listed, too.",
+		long: `Those of the repository that the current directory is in are listed, too. One with a mistake
+can't be used, and its line says why; the others can.`,
 		examples: []string{"carboy manifest ls", "carboy manifest ls --json"},
 		exits:    exitDocsPlain[:],
 	})
+}
+
+func (a *app) manifestLs(ctx context.Context) error {
+	x, err := a.loadManifest(ctx, true)
+	if _, ok := errors.AsType[*sandbox.Error](err); ok {
+		return err // of the repository, and not of a file
+	}
+	show := a.tableManifest
+	if a.JSON {
+		show = func(l manifest.Listing) error { return a.WriteJSON(l) }
+	}
+	if err := show(x.List()); err != nil {
+		return err
+	}
+	return manifest.Told(x.Lost()) // of names that can't be listed
 }
 
 func (a *app) tableManifest(l manifest.Listing) error {
@@ -81,12 +88,18 @@ func (a *app) tableManifest(l manifest.Listing) error {
 		if len(b.Extends) > 0 {
 			says = "extends " + strings.Join(b.Extends, ", ")
 		}
+		if b.Error != "" {
+			says = "a mistake: " + b.Error
+		}
 		t.Row(b.Name, "bottle", says, b.At.File)
 	}
 	for _, g := range l.Agents {
 		says := g.Provider + " in " + g.Bottle
 		if g.Origin != "user" {
 			says += ", of the " + g.Origin
+		}
+		if g.Error != "" {
+			says = "a mistake: " + g.Error
 		}
 		t.Row(g.Name, "agent", says, g.At.File)
 	}
@@ -185,9 +198,6 @@ func (a *app) completeBottled(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	x, err := manifest.Load(manifest.Sources{Config: a.env.ConfigDir})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+	x, _ := manifest.Load(manifest.Sources{Config: a.env.ConfigDir}) // a file with a mistake is no name to complete
 	return x.Agents(), cobra.ShellCompDirectiveNoFileComp
 }

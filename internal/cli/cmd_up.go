@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -92,6 +93,9 @@ func (a *app) up(ctx context.Context, fs *pflag.FlagSet, o *upOptions, args []st
 	if err := g.flags(fs); err != nil {
 		return err
 	}
+	for _, w := range p.Warnings() {
+		a.NoteReason("warning", w)
+	}
 	return g.start(ctx, fs)
 }
 
@@ -165,20 +169,19 @@ func (g *agentRun) fromPlan() {
 const anyone = "xxxxx"
 
 // agentNamed is the user's agent of that name, or else one of the repository of the current
-// directory.
+// directory. What is wrong with others is not asked about.
 func (a *app) agentNamed(ctx context.Context, name string) (*manifest.Manifest, error) {
-	x, err := a.loadManifest(ctx, false)
-	if err == nil && !x.Has(name) {
-		x, err = a.loadManifest(ctx, true)
-	}
-	if err != nil {
-		return nil, manifest.Told(err)
-	}
+	x, _ := a.loadManifest(ctx, false)
 	m, err := x.Manifest(name)
-	if err != nil {
-		return nil, manifest.Told(err)
+	if sandbox.KindOf(err) != sandbox.NotFound {
+		return m, manifest.Told(err)
 	}
-	return m, nil
+	x, err = a.loadManifest(ctx, true)
+	if _, ok := errors.AsType[*sandbox.Error](err); ok {
+		return nil, err // of the repository, and not of a file
+	}
+	m, err = x.Manifest(name)
+	return m, manifest.Told(err)
 }
 
 // showPlan shows what would be done.

@@ -29,10 +29,11 @@ const (
 
 var skillName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`) })
 
-// checkAgent looks at what an agent's file says by itself.
-func (x *Index) checkAgent(s *said[Agent], p *problems) {
+// checkAgent looks at what an agent's file says by itself, and finds its program.
+func (x *Index) checkAgent(s *said[Agent], p *problems) *provider.Provider {
 	a := &s.is
-	switch of, err := x.provider(s); {
+	of, err := x.provider(s)
+	switch {
 	case err != nil:
 		p.err(err)
 	case a.Prompt != "" && of.Run.PromptMode == "":
@@ -42,7 +43,7 @@ func (x *Index) checkAgent(s *said[Agent], p *problems) {
 	}
 	if len(a.Skills) > maxSkills || len(a.Files) > maxWritten {
 		p.add(s.at, "", "more than %d skills or %d files", maxSkills, maxWritten)
-		return
+		return of
 	}
 	for i, name := range a.Skills {
 		at := s.place(fmt.Sprintf("skills[%d]", i))
@@ -63,6 +64,7 @@ func (x *Index) checkAgent(s *said[Agent], p *problems) {
 			p.add(at, "name it once", "the file %s is there twice", quoted(f.Path))
 		}
 	}
+	return of
 }
 
 // problem says what is wrong with a file; "" where nothing is.
@@ -102,7 +104,11 @@ func (x *Index) provider(s *said[Agent]) (*provider.Provider, error) {
 		return nil, &Error{Place: s.place("provider"), Problem: "there is no provider " + quoted(name), Hint: hint}
 	}
 	if err != nil {
-		return nil, &Error{Place: s.place("provider"), Problem: err.Error()}
+		out := &Error{Place: s.place("provider"), Problem: err.Error()}
+		if e, ok := errors.AsType[*sandbox.Error](err); ok {
+			out.Hint = e.Hint
+		}
+		return nil, out
 	}
 	return found, nil
 }

@@ -14,34 +14,65 @@ import (
 )
 
 // check looks at everything that files say, also at bottles in which nobody runs.
-func (x *Index) check(p *problems) {
-	x.links(p)
-	if len(p.list) > 0 {
-		return // what is said of others is not to be followed
-	}
-	bottles := map[string]*composed{}
+func (x *Index) check() {
 	for _, name := range x.Bottles() {
-		c := x.compose(name)
-		c.check(p)
-		bottles[name] = c
+		x.mistakes.join(&x.checkBottle(name).problems)
 	}
-	for _, name := range x.Agents() {
-		s := x.agents[name]
-		c := bottles[s.is.Bottle]
-		switch {
-		case s.is.Bottle == "":
-			p.add(s.place("bottle"), "bottle: NAME", "the agent %s is in no bottle", name)
-		case c == nil:
-			p.add(s.place("bottle"), x.nearest(s.is.Bottle), "there is no bottle %s", quoted(s.is.Bottle))
+	for _, k := range []*kept[Agent]{&x.agents, &x.shipped} {
+		for _, name := range k.names() {
+			var p problems
+			x.resolve(k.good[name], &p)
+			x.mistakes.join(&p)
 		}
-		x.checkAgent(s, p)
-		if c == nil || len(p.list) > 0 {
+	}
+	for _, name := range x.shipped.names() {
+		var at Place
+		switch s, f := x.agents.good[name], x.agents.bad[name]; {
+		case s != nil:
+			at = s.at
+		case f != nil:
+			at = f.at
+		default:
 			continue
 		}
-		if _, err := c.reach(s); err != nil {
-			p.err(err)
-		}
+		x.Notes = append(x.Notes, x.shipped.good[name].at.File+": not taken: your own agent "+name+" is in "+at.File)
 	}
+}
+
+// checkedBottle is a bottle as a whole, and what is wrong with it.
+type checkedBottle struct {
+	problems
+
+	is *composed
+}
+
+// checkBottle looks at a bottle that can be read, and at those that it extends, once.
+func (x *Index) checkBottle(name string) *checkedBottle {
+	if c := x.composed[name]; c != nil {
+		return c
+	}
+	c := &checkedBottle{}
+	x.composed[name] = c
+	if x.links(name, &c.problems); !c.any() { // else what is said of others is not to be followed
+		c.is = x.compose(name)
+		c.is.check(&c.problems)
+	}
+	return c
+}
+
+// bottle finds a bottle that is named at a place; false: it is not there, and why is added.
+func (x *Index) bottle(name string, at Place, p *problems) bool {
+	switch f := x.bottles.bad[name]; {
+	case x.bottles.good[name] != nil:
+		return true
+	case f != nil:
+		p.join(&f.problems)
+	case x.bottles.lost.any():
+		p.join(&x.bottles.lost)
+	default:
+		p.add(at, x.nearest(name), "there is no bottle %s", quoted(name))
+	}
+	return false
 }
 
 // check looks at a bottle as a whole, and fills in what nobody has said.
@@ -65,6 +96,9 @@ func (c *composed) check(p *problems) {
 		p.add(c.place("template"), "leave one of them out", "a bottle has an image or a template")
 	}
 	c.checkWord("image", c.Image, p)
+	if strings.HasPrefix(c.Image, "/") || strings.HasPrefix(c.Image, ".") || strings.HasPrefix(c.Image, "~") {
+		p.add(c.place("image"), "carboy image import --name NAME FILE keeps one by a name", "image: %s is a path, where the name of an image is wanted", quoted(c.Image))
+	}
 	c.checkWord("template", c.Template, p)
 	c.oneOf("user", c.User, p, "user", "root")
 	c.oneOf("network", c.Network, p, sandbox.NetworkOff, sandbox.NetworkPolicy, sandbox.NetworkOn)
@@ -87,27 +121,38 @@ func (c *composed) check(p *problems) {
 		c.checkRemote(name, p)
 	}
 	checkGitUser(c.GitUser, c.place, p)
+	c.checkLimits(p)
 	if len(p.list) == 0 {
 		c.checkPolicy(p)
 	}
 }
 
+// checkLimits looks whether a sandbox can have the bounds on any machine.
+func (c *composed) checkLimits(p *problems) {
+	l := sandbox.Limits{CPUs: c.Limits.CPUs, Memory: int64(c.Limits.Memory), PIDs: c.Limits.PIDs, Disk: int64(c.Limits.Disk), Inodes: c.Limits.Inodes}
+	if e := l.Check(); e != nil {
+		name, _, _ := strings.Cut(e.Msg, " ")
+		p.add(c.place("limits."+name), e.Hint, "limits.%s", e.Msg)
+	}
+}
+
 func (c *composed) oneOf(path, v string, p *problems, known ...string) {
 	if v != "" && !slices.Contains(known, v) {
-		p.add(c.place(path), strings.Join(known, " or "), "%s: %s is none", path, quoted(v))
+		last := len(known) - 1
+		p.add(c.place(path), "", "%s: no such %s %s: %s or %s", path, path, quoted(v), strings.Join(known[:last], ", "), known[last])
 	}
 }
 
 func (c *composed) checkWord(path, v string, p *problems) {
 	if len(v) > 255 || strings.ContainsFunc(v, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		p.add(c.place(path), "", "%s: %s is none", path, quoted(v))
+		p.add(c.place(path), "", "%s: %s is no name of one", path, quoted(v))
 	}
 }
 
 func checkGitUser(u GitUser, place func(path string) Place, p *problems) {
 	for path, v := range map[string]string{"git_user.name": u.Name, "git_user.email": u.Email} {
 		if len(v) > 255 || strings.ContainsFunc(v, func(r rune) bool { return unicode.IsControl(r) || r == '<' || r == '>' }) {
-			p.add(place(path), "one line without < and >", "%s: %s is none", path, quoted(v))
+			p.add(place(path), "", "%s: %s can't be used: it has to be one line without < and >", path, quoted(v))
 		}
 	}
 }

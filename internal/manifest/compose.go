@@ -37,49 +37,65 @@ func (s source) place() Place {
 	return s.bottle.place(s.path)
 }
 
-// links tells of bottles that are extended and not there, of circles, and of what is too
+// links tells of bottles that one extends and that are not there, of circles, and of what is too
 // deep, each once.
-func (x *Index) links(p *problems) {
+func (x *Index) links(name string, p *problems) {
 	depth := map[string]int{} // -1: on the way
+	var way []step
 	var walk func(s *said[Bottle]) int
 	walk = func(s *said[Bottle]) int {
 		depth[s.name] = -1
 		deepest := 0
+		begun := len(way)
 		for i, name := range s.is.Extends {
+			way = append(way[:begun], step{s, i})
 			at := s.place(fmt.Sprintf("extends[%d]", i))
-			base := x.bottles[name]
+			if !x.bottle(name, at, p) {
+				continue
+			}
 			d, seen := depth[name]
 			switch {
-			case base == nil:
-				p.add(at, x.nearest(name), "there is no bottle %s", quoted(name))
-				continue
 			case seen && d < 0:
-				p.add(at, "leave one of them out", "%s extends %s, which extends %s in turn", s.name, name, s.name)
+				circle(way, name, p)
 				continue
 			case slices.Contains(s.is.Extends[:i], name):
 				p.add(at, "", "%s is there twice", name)
 			case !seen:
-				d = walk(base)
+				d = walk(x.bottles.good[name])
 			}
 			deepest = max(deepest, d+1)
 		}
+		way = way[:begun]
 		depth[s.name] = deepest
 		if deepest == maxExtends+1 {
 			p.add(s.place("extends"), "", "%s extends others %d deep: %d is the most", s.name, deepest, maxExtends)
 		}
 		return deepest
 	}
-	for _, name := range x.Bottles() {
-		if _, seen := depth[name]; !seen {
-			walk(x.bottles[name])
-		}
-	}
+	walk(x.bottles.good[name])
+}
+
+// step is that a bottle extends another.
+type step struct {
+	from *said[Bottle]
+	i    int
+}
+
+func (s step) to() string { return s.from.is.Extends[s.i] }
+
+// circle tells of a way that has come back to a name: where it leads to the first of its names,
+// wherever the way began, and so once.
+func circle(way []step, name string, p *problems) {
+	begin := slices.IndexFunc(way, func(s step) bool { return s.from.name == name })
+	last := slices.MinFunc(way[begin:], func(a, b step) int { return strings.Compare(a.to(), b.to()) })
+	p.add(last.from.place(fmt.Sprintf("extends[%d]", last.i)), "leave one of them out",
+		"%s extends %s, which extends %s in turn", last.from.name, last.to(), last.from.name)
 }
 
 // compose lays a bottle over those that it extends, each of which counts once. There is no
 // circle.
 func (x *Index) compose(name string) *composed {
-	c := &composed{name: name, self: x.bottles[name], from: map[string]source{}}
+	c := &composed{name: name, self: x.bottles.good[name], from: map[string]source{}}
 	seen := map[string]bool{}
 	var lay func(s *said[Bottle])
 	lay = func(s *said[Bottle]) {
@@ -88,7 +104,7 @@ func (x *Index) compose(name string) *composed {
 		}
 		seen[s.name] = true
 		for _, base := range s.is.Extends {
-			lay(x.bottles[base])
+			lay(x.bottles.good[base])
 		}
 		c.lay(s)
 	}

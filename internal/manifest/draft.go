@@ -14,8 +14,8 @@ import (
 type Draft struct{ Bottle, Agent string }
 
 // DraftOf writes a draft for a provider whose models know the user by those ways; none: by the
-// first that a preset has, which is the plainest.
-func DraftOf(p *provider.Provider, ways []*provider.Way) (Draft, error) {
+// first that a preset has, which is the plainest. Commits are by whom user names.
+func DraftOf(p *provider.Provider, ways []*provider.Way, user GitUser) (Draft, error) {
 	if all := p.Access.Ways; len(ways) == 0 && len(all) > 0 {
 		i := slices.IndexFunc(all, func(w provider.Way) bool { return inPreset(&w) })
 		ways = []*provider.Way{&all[max(0, i)]}
@@ -46,7 +46,7 @@ func DraftOf(p *provider.Provider, ways []*provider.Way) (Draft, error) {
 			rules = append(rules, string(b)) // which is YAML, too
 		}
 	}
-	return Draft{Bottle: draftBottle(p, append(presets, p.Plain.Presets...), rules, secrets), Agent: draftAgent(p)}, nil
+	return Draft{Bottle: draftBottle(p, append(presets, p.Plain.Presets...), rules, secrets, user), Agent: draftAgent(p)}, nil
 }
 
 // inPreset reports whether a preset has a place for all of a way's secrets.
@@ -65,7 +65,7 @@ func inPreset(w *provider.Way) bool {
 	return true
 }
 
-func draftBottle(p *provider.Provider, presets, rules, secrets []string) string {
+func draftBottle(p *provider.Provider, presets, rules, secrets []string, user GitUser) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `---
 # The wall that %[1]s runs in. carboy manifest show %[1]s says all that comes of it.
@@ -90,10 +90,21 @@ policy:
 	}
 	b.WriteString(`# limits: {memory: 4g, cpus: 2}
 # caches: [npm]               # of tools, kept from run to run
-# git_user: {name: Robot, email: robot@example.com}
----
 `)
+	b.WriteString(draftUser(user) + mark + "\n")
 	return b.String()
+}
+
+// draftUser says whom commits are by, or how to say so: git wants a name and an e-mail.
+func draftUser(u GitUser) string {
+	var p problems
+	checkGitUser(u, func(string) Place { return Place{} }, &p)
+	if u.Name == "" || u.Email == "" || p.any() {
+		return "# Whom commits are by: git makes none without a name and an e-mail.\n# git_user: {name: Robot, email: robot@example.com}\n"
+	}
+	name, _ := json.Marshal(u.Name) // a text can be written, and is YAML, too
+	email, _ := json.Marshal(u.Email)
+	return fmt.Sprintf("# Whom commits are by, as git's configuration here says it.\ngit_user: {name: %s, email: %s}\n", name, email)
 }
 
 func draftAgent(p *provider.Provider) string {

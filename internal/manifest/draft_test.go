@@ -22,8 +22,12 @@ func TestDrafts(t *testing.T) {
 		for i := range p.Access.Ways {
 			ways = append(ways, []*provider.Way{&p.Access.Ways[i]})
 		}
-		for _, w := range ways {
-			d, err := manifest.DraftOf(p, w)
+		for i, w := range ways {
+			user := manifest.GitUser{}
+			if i > 0 {
+				user = manifest.GitUser{Name: `Ann "O'Hara": \ #1`, Email: "ann@example.com"}
+			}
+			d, err := manifest.DraftOf(p, w, user)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,11 +54,24 @@ func TestDrafts(t *testing.T) {
 			if err != nil || strings.Contains(plan.Text(), "reaches none of its models") {
 				t.Errorf("%s: %v, %v", p.Name, err, plan)
 			}
+			if plan != nil && plan.GitUser != user {
+				t.Errorf("%s: commits are by %+v, want %+v", p.Name, plan.GitUser, user)
+			}
 			for _, way := range w {
 				if len(plan.Create.Secrets) == 0 || plan.Create.Secrets[0].Name != way.Secrets[0].Name {
 					t.Errorf("%s: secrets %v, want %s", p.Name, plan.Create.Secrets, way.Secrets[0].Name)
 				}
 			}
+		}
+	}
+}
+
+// TestDraftUser has what git could not use, or half of it, not be written as if it could.
+func TestDraftUser(t *testing.T) {
+	for _, u := range []manifest.GitUser{{}, {Name: "Ann"}, {Email: "ann@example.com"}, {Name: "Ann <x>", Email: "ann@example.com"}} {
+		d, err := manifest.DraftOf(&provider.Provider{Name: "x"}, nil, u)
+		if err != nil || !strings.Contains(d.Bottle, "# Whom commits are by: git makes none without a name and an e-mail.\n# git_user: {") {
+			t.Errorf("%+v: %v in\n%s", u, err, d.Bottle)
 		}
 	}
 }

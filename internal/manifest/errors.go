@@ -63,9 +63,22 @@ func (p *problems) err(err error) {
 	p.list = append(p.list, err)
 }
 
+// join adds those of another collection.
+func (p *problems) join(o *problems) {
+	for _, err := range o.list {
+		p.err(err)
+	}
+	p.more += o.more
+}
+
+func (p *problems) any() bool { return len(p.list) > 0 }
+
 func (p *problems) result() error {
 	if p.more > 0 {
 		return errors.Join(append(p.list, fmt.Errorf("and %d more mistakes", p.more))...)
+	}
+	if len(p.list) == 1 {
+		return p.list[0]
 	}
 	return errors.Join(p.list...)
 }

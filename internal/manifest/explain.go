@@ -219,7 +219,7 @@ func (e *explainer) git(whose string) {
 func (e *explainer) reached() {
 	ways, all := e.m.unreached()
 	if all {
-		e.said("warning", e.m.Provider.Name+" reaches none of its models: "+strings.Join(ways, ", "), "no rule of the policy is about them", Place{})
+		e.said(warning, e.m.Provider.Name+" reaches none of its models: "+strings.Join(ways, ", "), "no rule of the policy is about them", Place{})
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // Where files lie, in the configuration and in a repository.
@@ -31,19 +33,21 @@ const (
 	maxNames = 4000 // looked at in one
 )
 
-// text is a file that was read.
+// text is a file that was read, or why it could not be.
 type text struct {
 	file   string
 	origin origin
 	bytes  []byte
+	err    *Error
+	// missing says that err is that there is no such file.
+	missing bool
 }
 
-// listed are the names in a directory that are of one of kinds, in order. A directory that
-// is not there has none.
+// listed are the names in a directory that are of one of kinds, in order.
 func listed(dir *os.File, what string, p *problems, kinds ...string) []string {
 	names, err := dir.Readdirnames(maxNames + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
-		p.add(Place{File: what}, "", "%v", usage.Pathless(err))
+		p.err(unread(what, err))
 		return nil
 	}
 	if len(names) > maxNames {
@@ -61,61 +65,73 @@ func listed(dir *os.File, what string, p *problems, kinds ...string) []string {
 	return names
 }
 
-// readConfig reads the files of one directory of the configuration.
+// readConfig reads the files of a directory of the configuration, which need not be there.
 func readConfig(dir string, p *problems) (list []text) {
-	f, err := os.Open(dir)
+	f, err := home.OpenTrustedDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		p.add(Place{File: dir}, "", "%v", usage.Pathless(err))
+		p.err(unread(dir, err))
 		return nil
 	}
 	defer f.Close()
 	for _, name := range listed(f, dir, p, ".md", ".json") {
-		if t := readOwn(filepath.Join(dir, name), p); t != nil {
-			list = append(list, *t)
-		}
+		list = append(list, readOwn(filepath.Join(dir, name)))
 	}
 	return list
 }
 
-// readOwn reads a file that the user has written; nil where that is a mistake. A link on its
-// way that a sandbox could have made is one.
-func readOwn(file string, p *problems) *text {
-	f, err := beneath.OpenInput(file)
+// readOwn reads a file of the configuration: who writes a bottle says what may be reached, and by
+// which keys.
+func readOwn(file string) text {
+	f, err := home.OpenTrusted(file)
 	if err != nil {
-		p.add(Place{File: file}, "", "%v", usage.Pathless(err))
-		return nil
+		return text{file: file, origin: ofUser, err: unread(file, err), missing: errors.Is(err, fs.ErrNotExist)}
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		p.add(Place{File: file}, "", "%v", err)
-		return nil
-	}
-	// Who writes a bottle says what may be reached, and by which keys.
-	if st.Mode&unix.S_IFMT == unix.S_IFREG && (int(st.Uid) != os.Geteuid() && st.Uid != 0 || st.Mode&0o002 != 0) {
-		p.add(Place{File: file}, "it has to be yours, and nobody else's to write", "others may write to it")
-		return nil
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(b) > maxFile {
-		err = unix.EFBIG
-	}
-	return readAs(text{file, ofUser, b}, err, p)
+	return readAll(text{file: file, origin: ofUser}, f)
 }
 
-func readAs(t text, err error, p *problems) *text {
-	switch {
-	case errors.Is(err, unix.EFBIG):
-		p.add(Place{File: t.file}, "", "larger than 1 MiB")
-	case err != nil:
-		p.add(Place{File: t.file}, "", "%v", usage.Pathless(err))
-	default:
-		return &t
+// readNamed reads a file that was named, wherever it lies.
+func readNamed(file string) text {
+	t := text{file: file, origin: ofFile}
+	f, err := beneath.OpenInput(file)
+	if err != nil {
+		t.err = unread(file, err)
+		return t
 	}
-	return nil
+	defer f.Close()
+	return readAll(t, f)
+}
+
+func readAll(t text, f *os.File) text {
+	var err error
+	t.bytes, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(t.bytes) > maxFile {
+		err = unix.EFBIG
+	}
+	t.err = unread(t.file, err)
+	return t
+}
+
+// unread says why a file or directory can't be read; nil where it can.
+func unread(file string, err error) *Error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Place: Place{File: file}, Problem: usage.Pathless(err).Error()}
+	link, ok := errors.AsType[*beneath.LinkError](err)
+	said, trust := errors.AsType[*sandbox.Error](err)
+	switch {
+	case ok && filepath.Base(link.Path) == filepath.Base(file):
+		e.Problem = "it is a link, which is not followed: a sandbox may have made it"
+	case errors.Is(err, unix.EFBIG):
+		e.Problem = "larger than 1 MiB"
+	case trust:
+		e.Problem, e.Hint = strings.TrimPrefix(said.Msg, file+": "), said.Hint
+	}
+	return e
 }
 
 // readRepository reads the agents that a repository ships. It may have come from anybody:
@@ -123,7 +139,7 @@ func readAs(t text, err error, p *problems) *text {
 func readRepository(top string, p *problems) (list []text, notes []string) {
 	dir, err := beneath.OpenDir(top)
 	if err != nil {
-		p.add(Place{File: top}, "", "%v", usage.Pathless(err))
+		p.err(unread(top, err))
 		return nil, nil
 	}
 	defer dir.Close()
@@ -137,23 +153,15 @@ func readRepository(top string, p *problems) (list []text, notes []string) {
 	}
 	shown := filepath.Join(top, at)
 	if err != nil {
-		p.add(Place{File: shown}, "", "%v", usage.Pathless(err))
+		p.err(unread(shown, err))
 		return nil, notes
 	}
 	defer f.Close()
 	for _, name := range listed(f, shown, p, ".md") {
+		t := text{file: filepath.Join(shown, name), origin: ofRepository}
 		b, err := dir.ReadFile(path.Join(at, name), maxFile)
-		if t := readAs(text{filepath.Join(shown, name), ofRepository, b}, err, p); t != nil {
-			list = append(list, *t)
-		}
+		t.bytes, t.err = b, unread(t.file, err)
+		list = append(list, t)
 	}
 	return list, notes
-}
-
-// readConfigFile reads a file of the configuration that need not be there.
-func readConfigFile(file string, p *problems) *text {
-	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return readOwn(file, p)
 }

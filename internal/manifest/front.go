@@ -17,12 +17,15 @@ import (
 const mark = "---"
 
 // split cuts a text into its front matter, in which lines keep their numbers, and what
-// stands below it. ok is false where there is no front matter, or no end of it.
-func split(text []byte) (front, body []byte, ok bool) {
+// stands below it. ok is false where there is no front matter, or no end of it: begun says which.
+func split(text []byte) (front, body []byte, begun, ok bool) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff")) // as some editors begin a file
 	first, rest, more := bytes.Cut(text, []byte("\n"))
-	if !more || !isMark(first) {
-		return nil, nil, false
+	if !isMark(first) {
+		return nil, nil, false, false
+	}
+	if !more {
+		return nil, nil, true, false
 	}
 	for at := 0; at < len(rest); {
 		line, next := rest[at:], len(rest)
@@ -30,11 +33,11 @@ func split(text []byte) (front, body []byte, ok bool) {
 			line, next = line[:i], at+i+1
 		}
 		if isMark(line) {
-			return append([]byte("\n"), rest[:at]...), rest[next:], true
+			return append([]byte("\n"), rest[:at]...), rest[next:], true, true
 		}
 		at = next
 	}
-	return nil, nil, false
+	return nil, nil, true, false
 }
 
 func isMark(line []byte) bool { return string(bytes.TrimRight(line, " \t\r")) == mark }
@@ -73,8 +76,12 @@ func parse[T any](file string, text []byte, o origin, p *problems) *said[T] {
 	s := &said[T]{name: nameOf(file), origin: o, at: Place{File: file, Line: 1, Column: 1}, digest: digest(text)}
 	front, body := text, []byte(nil)
 	if isMarkdown(file) {
-		var ok bool
-		if front, body, ok = split(text); !ok {
+		var begun, ok bool
+		switch front, body, begun, ok = split(text); {
+		case begun && !ok:
+			p.add(s.at, "", "the front matter has no end: a line of --- is missing")
+			return nil
+		case !ok:
 			p.add(s.at, "--- on the first line, YAML, and --- on a line of its own", "there is no front matter")
 			return nil
 		}

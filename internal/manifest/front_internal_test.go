@@ -21,7 +21,7 @@ func TestSplit(t *testing.T) {
 		{"", "", "", false},
 		{"---", "", "", false},
 	} {
-		front, body, ok := split([]byte(c.text))
+		front, body, _, ok := split([]byte(c.text))
 		if string(front) != c.front || string(body) != c.body || ok != c.ok {
 			t.Errorf("%q: %q, %q, %v", c.text, front, body, ok)
 		}

@@ -1,12 +1,14 @@
 package manifest
 
 import (
-	"maps"
+	"errors"
+	"io/fs"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"sync"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/near"
 )
@@ -20,121 +22,154 @@ type Sources struct {
 	Files []string
 }
 
-// Index is what all files say, each by itself.
+// Index is what all files say, each by itself. What is wrong with one of them is known of it, and
+// fails what needs that one.
 type Index struct {
 	// Notes tell what was found and does not count.
 	Notes []string
 
 	config  string
-	bottles map[string]*said[Bottle]
-	agents  map[string]*said[Agent]
+	bottles kept[Bottle]
+	agents  kept[Agent] // the user's, and those of files that were named
+	shipped kept[Agent] // the repository's, none of which takes the place of one of the user's
+
+	refused  problems // directories of the configuration
+	mistakes problems
+	composed map[string]*checkedBottle
 }
 
-// Load reads all files. Every mistake in one of them ends it; Problems has them one by one.
+// Load reads all files. The index is there whatever they say: an error has the mistakes in them,
+// and Problems has them one by one.
 func Load(s Sources) (*Index, error) {
-	x, p := newIndex(s.Config), &problems{}
+	x := newIndex(s.Config)
 	for _, file := range s.Files {
-		x.readFile(file, p)
+		x.readFile(file)
 	}
 	if s.Config != "" {
-		x.readConfig(p)
+		x.readConfig()
 	}
 	if s.Repository != "" {
-		list, notes := readRepository(s.Repository, p)
+		var p problems
+		list, notes := readRepository(s.Repository, &p)
+		x.lose(&p, &x.shipped.lost)
 		x.Notes = append(x.Notes, notes...)
 		for _, t := range list {
-			x.addAgent(parse[Agent](t.file, t.bytes, t.origin, p), p)
+			readOne(x, &x.shipped, t)
 		}
 	}
-	return x.checked(p)
+	x.check()
+	return x, x.mistakes.result()
 }
 
 // FromJSON is an index of one object with bottles and agents. config is as in Sources, for
 // providers alone.
 func FromJSON(file string, b []byte, config string) (*Index, error) {
-	x, p := newIndex(config), &problems{}
+	x := newIndex(config)
+	t := text{file: file, origin: ofUser, bytes: b}
 	if len(b) > maxFile {
-		p.add(Place{File: file}, "", "larger than 1 MiB")
-	} else {
-		parseBoth(text{file, ofUser, b}, x, p)
+		t.err = unread(file, unix.EFBIG)
 	}
-	return x.checked(p)
+	x.readBoth(t)
+	x.check()
+	return x, x.mistakes.result()
 }
 
 func newIndex(config string) *Index {
-	return &Index{config: config, bottles: map[string]*said[Bottle]{}, agents: map[string]*said[Agent]{}}
-}
-
-func (x *Index) readConfig(p *problems) {
-	if t := readConfigFile(filepath.Join(x.config, bothFile), p); t != nil {
-		parseBoth(*t, x, p)
-	}
-	for _, t := range readConfig(filepath.Join(x.config, bottlesDir), p) {
-		x.addBottle(parse[Bottle](t.file, t.bytes, t.origin, p), p)
-	}
-	for _, t := range readConfig(filepath.Join(x.config, agentsDir), p) {
-		x.addAgent(parse[Agent](t.file, t.bytes, t.origin, p), p)
+	return &Index{
+		config: config, composed: map[string]*checkedBottle{},
+		bottles: newKept[Bottle]("bottle", "a bottle"), agents: newKept[Agent]("agent", "an agent"), shipped: newKept[Agent]("agent", "an agent"),
 	}
 }
 
-// checked is the index, once everything in it was looked at. Of files that could not all be
-// read nothing more is said: what one of them lacks may be in another.
-func (x *Index) checked(p *problems) (*Index, error) {
-	if len(p.list) == 0 {
-		x.check(p)
-	}
-	if err := p.result(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`) })
-
-const nameHint = "a to z, 0 to 9 and -, a letter first, at most 40"
-
-func (x *Index) addBottle(s *said[Bottle], p *problems) {
-	switch {
-	case s == nil:
-	case !validName().MatchString(s.name):
-		p.add(s.at, nameHint, "%s is no name of a bottle", quoted(s.name))
-	case x.bottles[s.name] != nil && x.bottles[s.name].origin == ofFile && s.origin != ofFile:
-	case x.bottles[s.name] != nil:
-		p.add(s.at, "keep one of them", "the bottle %s is there twice: %s", s.name, x.bottles[s.name].at.Where())
-	default:
-		x.bottles[s.name] = s
-	}
-}
-
-// addAgent adds an agent. One of the user's goes before one of a repository's, which can't
-// take its place.
-func (x *Index) addAgent(s *said[Agent], p *problems) {
-	if s == nil {
+func (x *Index) readConfig() {
+	d, err := home.OpenTrustedDir(x.config)
+	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if !validName().MatchString(s.name) {
-		p.add(s.at, nameHint, "%s is no name of an agent", quoted(s.name))
+	if err != nil {
+		x.refused.err(unread(x.config, err))
+		x.lose(&x.refused, &x.bottles.lost, &x.agents.lost)
 		return
 	}
-	switch other := x.agents[s.name]; {
-	case other == nil:
-		x.agents[s.name] = s
-	case other.origin == ofFile && s.origin != ofFile:
-	case other.origin == s.origin:
-		p.add(s.at, "keep one of them", "the agent %s is there twice: %s", s.name, other.at.Where())
-	default:
-		x.Notes = append(x.Notes, s.at.File+": not taken: your own agent "+s.name+" is in "+other.at.File)
+	_ = d.Close() // nothing was read: each file in it is found anew
+	if t := readOwn(filepath.Join(x.config, bothFile)); t.err == nil || !t.missing {
+		x.readBoth(t)
 	}
+	readKind(x, &x.bottles, bottlesDir)
+	readKind(x, &x.agents, agentsDir)
 }
 
-// Agents are the names of all agents, in order.
-func (x *Index) Agents() []string { return slices.Sorted(maps.Keys(x.agents)) }
+// readKind reads all files of one kind of the configuration.
+func readKind[T any](x *Index, k *kept[T], dir string) {
+	var p problems
+	for _, t := range readConfig(filepath.Join(x.config, dir), &p) {
+		readOne(x, k, t)
+	}
+	x.refused.join(&p)
+	x.lose(&p, &k.lost)
+}
 
-// Bottles are the names of all bottles, in order.
-func (x *Index) Bottles() []string { return slices.Sorted(maps.Keys(x.bottles)) }
+// lose notes mistakes by which something is not known of names that are nowhere else.
+func (x *Index) lose(p *problems, of ...*problems) {
+	for _, lost := range of {
+		lost.join(p)
+	}
+	x.mistakes.join(p)
+}
 
-// Has reports whether there is an agent of that name.
-func (x *Index) Has(agent string) bool { return x.agents[agent] != nil }
+// Refused is why directories of the configuration can't be used; nil: they can.
+func (x *Index) Refused() error { return x.refused.result() }
+
+// Lost is what is wrong with directories, and with an object of all: it may hide names; nil: all are
+// known.
+func (x *Index) Lost() error {
+	var p problems
+	for _, lost := range []*problems{&x.bottles.lost, &x.agents.lost, &x.shipped.lost} {
+		p.join(lost)
+	}
+	return p.result()
+}
+
+// Agents are the names of all agents that can be read, in order.
+func (x *Index) Agents() []string {
+	names := x.agents.names()
+	for _, name := range x.shipped.names() {
+		if !x.agents.has(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Bottles are the names of all bottles that can be read, in order.
+func (x *Index) Bottles() []string { return x.bottles.names() }
+
+// Has reports whether there is an agent of that name, good or bad.
+func (x *Index) Has(agent string) bool { return x.agents.has(agent) || x.shipped.has(agent) }
+
+// HasBottle reports whether there is a bottle of that name, good or bad.
+func (x *Index) HasBottle(name string) bool { return x.bottles.has(name) }
+
+// agent finds the agent of that name: the user's, or else the repository's. Where the user's may be
+// in what could not be read, the repository's is not taken.
+func (x *Index) agent(name string, p *problems) *said[Agent] {
+	for _, k := range []*kept[Agent]{&x.agents, &x.shipped} {
+		if s := k.good[name]; s != nil {
+			return s
+		}
+		if f := k.bad[name]; f != nil {
+			p.join(&f.problems)
+			return nil
+		}
+		if k.lost.any() {
+			p.join(&k.lost)
+			return nil
+		}
+	}
+	p.err(x.noAgent(name))
+	return nil
+}
 
 // noAgent says that there is none of that name.
 func (x *Index) noAgent(name string) error {
@@ -142,8 +177,8 @@ func (x *Index) noAgent(name string) error {
 	if n := near.Of(name, x.Agents()); n != "" {
 		return e.WithHint("did you mean %s?", n)
 	}
-	if len(x.agents) == 0 {
-		return e.WithHint("write %s", filepath.Join(x.config, agentsDir, "NAME.md"))
+	if len(x.Agents()) == 0 {
+		return e.WithHint("carboy init writes one for each coding agent that is installed here, or write %s", filepath.Join(x.config, agentsDir, "NAME.md"))
 	}
 	return e.WithHint("carboy manifest ls")
 }
@@ -153,7 +188,7 @@ func (x *Index) nearest(bottle string) string {
 	if n := near.Of(bottle, x.Bottles()); n != "" {
 		return "did you mean " + n + "?"
 	}
-	if len(x.bottles) == 0 {
+	if len(x.Bottles()) == 0 {
 		return "write " + filepath.Join(x.config, bottlesDir, "NAME.md")
 	}
 	return "carboy manifest ls"

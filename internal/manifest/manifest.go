@@ -23,24 +23,42 @@ type Manifest struct {
 	reach  reach
 }
 
-// Manifest resolves the agent of that name.
+// Manifest resolves the agent of that name: its own file, its bottle with those that it extends, and
+// its provider count.
 func (x *Index) Manifest(agent string) (*Manifest, error) {
-	s := x.agents[agent]
-	if s == nil {
-		return nil, x.noAgent(agent)
-	}
-	m := &Manifest{Name: agent, Agent: s.is, agent: s, bottle: x.compose(s.is.Bottle)}
 	var p problems
-	m.bottle.check(&p)
+	s := x.agent(agent, &p)
+	if s == nil {
+		return nil, p.result()
+	}
+	m := x.resolve(s, &p)
 	if err := p.result(); err != nil {
 		return nil, err
 	}
-	var err error
-	if m.Provider, err = x.provider(s); err != nil {
-		return nil, err
+	return m, nil
+}
+
+// resolve resolves an agent; nil where that can't be, and why is added.
+func (x *Index) resolve(s *said[Agent], p *problems) *Manifest {
+	m := &Manifest{Name: s.name, Agent: s.is, agent: s}
+	switch name := s.is.Bottle; {
+	case name == "":
+		p.add(s.place("bottle"), "bottle: NAME", "the agent %s is in no bottle", s.name)
+	case x.bottle(name, s.place("bottle"), p):
+		c := x.checkBottle(name)
+		p.join(&c.problems)
+		m.bottle = c.is
 	}
+	m.Provider = x.checkAgent(s, p)
+	if m.bottle == nil || p.any() {
+		return nil
+	}
+	var err error
 	if m.reach, err = m.bottle.reach(s); err != nil {
-		return nil, err
+		for _, e := range Problems(err) {
+			p.err(e)
+		}
+		return nil
 	}
 	m.Agent.Provider = m.Provider.Name
 	m.Agent.Files = slices.Clone(m.Agent.Files)
@@ -51,7 +69,7 @@ func (x *Index) Manifest(agent string) (*Manifest, error) {
 	orElse(&m.Agent.GitUser.Email, m.bottle.GitUser.Email)
 	m.Bottle = m.bottle.Bottle
 	m.Bottle.defaults()
-	return m, nil
+	return m
 }
 
 func orElse[T comparable](to *T, v T) {
@@ -102,7 +120,8 @@ func (m *Manifest) unreached() (ways []string, all bool) {
 		for i := range m.Provider.Access.Ways {
 			ways = append(ways, m.Provider.Access.Ways[i].Reaches)
 		}
-		return ways, len(ways) > 0
+		slices.Sort(ways)
+		return slices.Compact(ways), len(ways) > 0
 	}
 	set, err := policy.Compile(*m.reach.policy, m.reach.secrets)
 	if err != nil {
@@ -119,6 +138,7 @@ func (m *Manifest) unreached() (ways []string, all bool) {
 			ways = append(ways, w.Reaches)
 		}
 	}
+	all = len(ways) > 0 && len(ways) == len(m.Provider.Access.Ways)
 	slices.Sort(ways)
-	return slices.Compact(ways), len(ways) > 0 && len(ways) == len(m.Provider.Access.Ways)
+	return slices.Compact(ways), all
 }

@@ -45,7 +45,12 @@ func TestMistakes(t *testing.T) {
 		"preset":          {bottle("---\npolicy: {presets: [nmp]}\n---\n"), `C/bottles/b.md:2:20: policy.presets[0]: "nmp" is no preset (anthropic, crates, debian, gemini, github, go, npm, openai, pypi)`},
 		"wall":            {bottle("---\nisolation: gvizor\n---\n"), `C/bottles/b.md:2:1: isolation: "gvizor" is no wall (gvisor or process)`},
 		"weaker wall":     {bottle("---\nstronger: [process]\n---\n"), `C/bottles/b.md:2:1: stronger: process is not stronger than gvisor (leave it out)`},
-		"network":         {bottle("---\nnetwork: public\n---\n"), `C/bottles/b.md:2:1: network: "public" is none (off or policy or on)`},
+		"network":         {bottle("---\nnetwork: public\n---\n"), `C/bottles/b.md:2:1: network: no such network "public": off, policy or on`},
+		"user":            {bottle("---\nuser: nosuch\n---\n"), `C/bottles/b.md:2:1: user: no such user "nosuch": user or root`},
+		"image's path":    {bottle("---\nimage: /nowhere\n---\n"), `C/bottles/b.md:2:1: image: "/nowhere" is a path, where the name of an image is wanted (carboy image import --name NAME FILE keeps one by a name)`},
+		"little memory":   {bottle("---\nlimits: {memory: \"1\"}\n---\n"), `C/bottles/b.md:2:10: limits.memory 1 bytes: too little (at least 16m)`},
+		"large disk":      {bottle("---\nlimits:\n  disk: 900000t\n---\n"), `C/bottles/b.md:3:3: limits.disk 900000t: out of bounds (from 4m to 8t)`},
+		"tab":             {bottle("---\nlimits:\n\tmemory: 4g\n---\n"), `C/bottles/b.md:3:1: a tab (YAML indents by spaces)`},
 		"image":           {bottle("---\nimage: a\ntemplate: b\n---\n"), `C/bottles/b.md:3:1: a bottle has an image or a template (leave one of them out)`},
 		"size":            {bottle("---\nlimits: {memory: lots}\n---\n"), `C/bottles/b.md:2:18: limits.memory: "lots" is no size (a number of bytes, or one with a unit: 512m, 4g)`},
 		"cache":           {bottle("---\ncaches: [nmp]\n---\n"), `C/bottles/b.md:2:10: cache nmp: there is no such cache (` + strings.Join(cache.Names(), ", ") + `)`},
@@ -62,7 +67,7 @@ func TestMistakes(t *testing.T) {
 		"circle":          {map[string]string{"bottles/a.md": "---\nextends: b\n---\n", "bottles/b.md": "---\nextends: [c, a]\n---\n", "bottles/c.md": "---\n---\n"}, `C/bottles/b.md:2:14: b extends a, which extends b in turn (leave one of them out)`},
 		"of itself":       {bottle("---\nextends: b\n---\n"), `C/bottles/b.md:2:10: b extends b, which extends b in turn (leave one of them out)`},
 		"no front matter": {agent("Just do it.\n"), `C/agents/a.md:1:1: there is no front matter (--- on the first line, YAML, and --- on a line of its own)`},
-		"no end":          {agent("---\nbottle: b\n"), `C/agents/a.md:1:1: there is no front matter (--- on the first line, YAML, and --- on a line of its own)`},
+		"no end":          {agent("---\nbottle: b\n"), `C/agents/a.md:1:1: the front matter has no end: a line of --- is missing`},
 		"no YAML":         {agent("---\nbottle: [\n---\n"), `C/agents/a.md:2:9: neither YAML nor JSON`},
 		"anchor":          {agent("---\nbottle: &x b\n---\n"), `C/agents/a.md:2:9: anchors, aliases, merge keys, tags and directives are not read (write it out)`},
 		"no bottle":       {agent("---\nprovider: codex\n---\n"), `C/agents/a.md:1:1: the agent a is in no bottle (bottle: NAME)`},
@@ -72,7 +77,7 @@ func TestMistakes(t *testing.T) {
 		"skill":           {agent("---\nbottle: b\nskills: [../x]\n---\n"), `C/agents/a.md:3:10: "../x" is no name of a skill (letters, digits, - and _, at most 64)`},
 		"file":            {agent("---\nbottle: b\nfiles: [{path: ~/../x, content: \"\"}]\n---\n"), `C/agents/a.md:3:10: files[0]: "~/../x" is no file below the home (a path below the home, such as ~/notes.md, and an octal mode)`},
 		"mode":            {agent("---\nbottle: b\nfiles: [{path: ~/x, content: \"\", mode: \"4755\"}]\n---\n"), `C/agents/a.md:3:10: files[0]: "4755" is no mode of a file (a path below the home, such as ~/notes.md, and an octal mode)`},
-		"git user":        {agent("---\nbottle: b\ngit_user: {name: \"a\\nb\"}\n---\n"), `C/agents/a.md:3:12: git_user.name: "a\nb" is none (one line without < and >)`},
+		"git user":        {agent("---\nbottle: b\ngit_user: {name: \"a\\nb\"}\n---\n"), `C/agents/a.md:3:12: git_user.name: "a\nb" can't be used: it has to be one line without < and >`},
 		"wider":           {agent("---\nbottle: b\npolicy: {presets: [pypi]}\n---\n"), `C/agents/a.md:3:10: policy.presets: no rule of the bottle b allows all that pypi does; C/agents/a.md:3:10: policy.presets: no rule of the bottle b allows all that pypi/files does`},
 		"without network": {map[string]string{"bottles/b.md": "---\n---\n", "agents/a.md": "---\nbottle: b\npolicy:\n  rules: [{hosts: [a.example]}]\n---\n"}, `C/agents/a.md:4:11: policy.rules[0]: no rule of the bottle b allows all that rule-1 does`},
 		"bottle's name":   {map[string]string{"bottles/B_1.md": "---\n---\n"}, `C/bottles/B_1.md:1:1: "B_1" is no name of a bottle (a to z, 0 to 9 and -, a letter first, at most 40)`},
@@ -131,13 +136,13 @@ func TestHostileRepository(t *testing.T) {
 	}{
 		"a link": {func(repo string) error {
 			return os.Symlink(filepath.Join(outside, "agents/secret.md"), filepath.Join(repo, ".carboy/agents/a.md"))
-		}, "a.md is a link, which is not followed"},
+		}, "a.md: it is a link, which is not followed"},
 		"a link of directories": {func(repo string) error {
 			if err := os.Remove(filepath.Join(repo, ".carboy/agents")); err != nil {
 				return err
 			}
 			return os.Symlink(filepath.Join(outside, "agents"), filepath.Join(repo, ".carboy/agents"))
-		}, "agents is a link, which is not followed"},
+		}, "agents: it is a link, which is not followed"},
 		"a pipe":      {func(repo string) error { return unix.Mkfifo(filepath.Join(repo, ".carboy/agents/a.md"), 0o644) }, "not a regular file"},
 		"a directory": {func(repo string) error { return os.Mkdir(filepath.Join(repo, ".carboy/agents/a.md"), 0o755) }, "not a regular file"},
 		"a large file": {func(repo string) error {
@@ -168,14 +173,33 @@ func TestHostileRepository(t *testing.T) {
 	}
 }
 
-// TestOthersMayWrite: a bottle that anybody could have written is nobody's word.
+// TestOthersMayWrite: a bottle that anybody could have written, or put there, is nobody's word.
 func TestOthersMayWrite(t *testing.T) {
-	dir := config(t, map[string]string{"bottles/b.md": "---\n---\n"})
-	if err := os.Chmod(filepath.Join(dir, "bottles/b.md"), 0o646); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := manifest.Load(manifest.Sources{Config: dir}); err == nil || !strings.Contains(err.Error(), "others may write to it") {
-		t.Errorf("got %v", err)
+	for _, name := range []string{"", "bottles", "agents", "bottles/b.md", "agents/a.md", "manifest.json"} {
+		dir := config(t, map[string]string{"bottles/b.md": "---\n---\n", "agents/a.md": "---\nbottle: b\nprovider: custom\n---\n", "manifest.json": "{}"})
+		if _, err := manifest.Load(manifest.Sources{Config: dir}); err != nil {
+			t.Fatal(err) // the control
+		}
+		at := filepath.Join(dir, name)
+		fi, err := os.Stat(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(at, fi.Mode().Perm()|0o002); err != nil {
+			t.Fatal(err)
+		}
+		x, err := manifest.Load(manifest.Sources{Config: dir})
+		if want := at + ": others may write to it (chmod go-w " + at + ")"; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", name, err, want)
+		}
+		_, err = x.Manifest("a")
+		if name == "manifest.json" { // what is in it is not asked about
+			if err != nil {
+				t.Error(err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), "others may write to it") {
+			t.Errorf("%q: the agent is run: %v", name, err)
+		}
 	}
 }
 

@@ -6,24 +6,25 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/text/tree"
 )
 
-// readFile reads a file that was named, wherever it lies.
-func (x *Index) readFile(file string, p *problems) {
+// readFile reads a file that was named, wherever it lies. One that lies where the configuration
+// has its own is read as those are.
+func (x *Index) readFile(file string) {
 	if e := filepath.Ext(file); e != ".md" && e != ".json" {
-		p.add(Place{File: file}, "NAME.md or NAME.json", "it is neither Markdown nor JSON by its name")
+		x.mistakes.add(Place{File: file}, "NAME.md or NAME.json", "it is neither Markdown nor JSON by its name")
 		return
 	}
-	t := readOwn(file, p)
-	if t == nil {
-		return
+	t := readNamed(file)
+	if dir, err := filepath.Abs(filepath.Dir(file)); err == nil && x.config != "" && (dir == filepath.Join(x.config, bottlesDir) || dir == filepath.Join(x.config, agentsDir)) {
+		t = readOwn(file)
+		t.origin = ofFile
 	}
-	t.origin = ofFile
-	switch kindOf(t) {
+	switch kindOf(&t) {
 	case bothFile:
-		parseBoth(*t, x, p)
+		x.readBoth(t)
 	case agentsDir:
-		x.addAgent(parse[Agent](t.file, t.bytes, t.origin, p), p)
+		readOne(x, &x.agents, t)
 	default:
-		x.addBottle(parse[Bottle](t.file, t.bytes, t.origin, p), p)
+		readOne(x, &x.bottles, t)
 	}
 }
 
@@ -31,7 +32,7 @@ func (x *Index) readFile(file string, p *problems) {
 func kindOf(t *text) string {
 	front := t.bytes
 	if isMarkdown(t.file) {
-		front, _, _ = split(t.bytes)
+		front, _, _, _ = split(t.bytes)
 	}
 	root, err := tree.Parse(front, "file", maxEntries)
 	has := func(key string) bool {

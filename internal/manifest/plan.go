@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -41,7 +42,8 @@ type Plan struct {
 	Steps    []Step            `json:"steps"` // what is done in the sandbox, in this order
 	Lines    []Line            `json:"lines"` // all of it in words
 
-	env map[string]string
+	env    map[string]string
+	placed map[string]Place // of what a machine may refuse, by the word that its error begins with
 }
 
 // PlannedRemote is a remote with all that its URL leaves unsaid.
@@ -69,6 +71,9 @@ type Line struct {
 	Why   string `json:"why"`          // who says so
 	At    *Place `json:"at,omitempty"` // where; nil: nowhere, as of a default
 }
+
+// warning is the topic of lines that warn.
+const warning = "warning"
 
 const (
 	slugLen    = 5
@@ -98,7 +103,7 @@ func (m *Manifest) Plan(slug string) (*Plan, error) {
 	}
 	p := &Plan{
 		Slug: slug, Agent: m.Name, Bottle: m.bottle.name, Origin: string(m.agent.origin), Digest: m.agent.digest, Provider: m.Provider.Name,
-		Create: m.create(slug), Env: slices.Sorted(maps.Keys(m.Bottle.Env)), env: maps.Clone(m.Bottle.Env),
+		Create: m.create(slug), Env: slices.Sorted(maps.Keys(m.Bottle.Env)), env: maps.Clone(m.Bottle.Env), placed: map[string]Place{},
 		Services: []string{}, Remotes: []PlannedRemote{}, GitUser: m.Agent.GitUser,
 		Prompt: m.Agent.Prompt, Skills: append([]string{}, m.Agent.Skills...), Files: append([]File{}, m.Agent.Files...),
 	}
@@ -119,9 +124,47 @@ func (m *Manifest) Plan(slug string) (*Plan, error) {
 	if *m.Bottle.Supervise {
 		p.Services = append(p.Services, ServiceSupervise)
 	}
+	for word, path := range map[string]string{
+		"image": "image", "template": "template", sandbox.LimitCPUs: "limits.cpus", sandbox.LimitMemory: "limits.memory",
+		sandbox.LimitPIDs: "limits.pids", sandbox.LimitDisk: "limits.disk", sandbox.LimitInodes: "limits.inodes",
+	} {
+		if from, ok := m.bottle.from[path]; ok {
+			p.placed[word] = from.place()
+		}
+	}
 	p.steps()
 	m.explain(p)
 	return p, nil
+}
+
+// Placed adds to an error of the machine's about something that the bottle says where that is said.
+func (p *Plan) Placed(err error) error {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || e.Kind == sandbox.Internal {
+		return err
+	}
+	said := strings.TrimPrefix(e.Msg, "--")
+	word, _, _ := strings.Cut(said, " ")
+	at, ok := p.placed[strings.TrimSuffix(word, ":")]
+	if image := p.Create.Image; !ok && image != sandbox.DefaultImage && image != "" && strings.Contains(e.Msg, image) {
+		at, ok = p.placed["image"] // a registry's words begin with its own name
+	}
+	if !ok {
+		return err
+	}
+	out := *e
+	out.Msg = at.Where() + ": " + said
+	return &out
+}
+
+// Warnings are what a plan warns of, each in one line.
+func (p *Plan) Warnings() (list []string) {
+	for _, l := range p.Lines {
+		if l.Topic == warning {
+			list = append(list, l.Says+" ("+l.Why+")")
+		}
+	}
+	return list
 }
 
 // Request is what the daemon is asked for, with the values of variables. Values of secrets

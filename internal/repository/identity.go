@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -22,18 +23,27 @@ const (
 // is asked reads configuration and runs nothing, whatever the repository has in it. What
 // makes git wait, such as a pipe that is to be included, costs gitPatience and the name.
 func (r *Repository) identify(ctx context.Context) {
+	r.Name, r.Email = identity(ctx, "-C", r.asked(), "config")
+}
+
+// Identity is the user's name and e-mail, as git's configuration of the user has them.
+func Identity(ctx context.Context) (name, email string) {
+	return identity(ctx, "config", "--global", "--includes")
+}
+
+func identity(ctx context.Context, config ...string) (name, email string) {
 	git, err := exec.LookPath("git")
 	if err != nil {
-		return
+		return "", ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, gitPatience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, git, "--no-pager", "-C", r.asked(), "config", "-z", "--get-regexp", `^user\.(name|email)$`)
+	cmd := exec.CommandContext(ctx, git, slices.Concat([]string{"--no-pager"}, config, []string{"-z", "--get-regexp", `^user\.(name|email)$`})...)
 	cmd.Env = gitEnv(os.Environ())
 	var out bounded
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, io.Discard, time.Second
 	if err := cmd.Run(); err != nil {
-		return // it knows none
+		return "", "" // it knows none
 	}
 	for entry := range bytes.SplitSeq(out.Bytes(), []byte{0}) {
 		key, value, _ := strings.Cut(string(entry), "\n")
@@ -42,11 +52,12 @@ func (r *Repository) identify(ctx context.Context) {
 		}
 		switch key { // the last one counts
 		case "user.name":
-			r.Name = value
+			name = value
 		case "user.email":
-			r.Email = value
+			email = value
 		}
 	}
+	return name, email
 }
 
 // asked is where git is asked: outside of a repository whose configuration is no small file.

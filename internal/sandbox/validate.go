@@ -213,6 +213,24 @@ func checkTTL(d time.Duration) *Error {
 		WithHint("from %v to %v, or none", MinTTL, MaxTTL)
 }
 
+// Check reports why no machine could give a sandbox these limits, of which zero is what nobody has
+// said; nil: one may.
+func (l Limits) Check() *Error {
+	orElse := func(to *int64, n int64) {
+		if *to == 0 {
+			*to = n
+		}
+	}
+	if l.CPUs == 0 {
+		l.CPUs = DefaultCPUs
+	}
+	orElse(&l.Memory, DefaultMemory)
+	orElse(&l.PIDs, DefaultPIDs)
+	orElse(&l.Disk, DefaultDisk)
+	orElse(&l.Inodes, MinInodes)
+	return l.check(Offer{})
+}
+
 func (l Limits) check(o Offer) *Error {
 	for name := range l.Explicit {
 		if !slices.Contains(limitNames, name) {
@@ -233,7 +251,7 @@ func (l Limits) check(o Offer) *Error {
 	}
 	if o.Memory > 0 && l.Memory > o.Memory {
 		return Errorf(Unsupported, "memory %s: more than this machine has", SizeText(l.Memory)).
-			WithHint("at most %s", SizeText(o.Memory))
+			WithHint("at most %s", SizeText(o.Memory&^(1<<20-1)))
 	}
 	if l.Disk < MinDisk || l.Disk > MaxDisk {
 		return Errorf(Invalid, "disk %s: out of bounds", SizeText(l.Disk)).
