@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -206,9 +205,8 @@ func percent(u, before api.Usage) float64 {
 
 func (a *app) showStats(list []api.Usage, before map[string]api.Usage, again bool) error {
 	if a.JSON {
-		enc := json.NewEncoder(a.Stdout)
 		for _, u := range list {
-			if err := enc.Encode(stat{u, percent(u, before[u.ID])}); err != nil {
+			if err := console.WriteJSONLine(a.Stdout, stat{u, percent(u, before[u.ID])}); err != nil {
 				return err
 			}
 		}

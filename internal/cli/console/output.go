@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"unicode/utf8"
@@ -19,17 +20,28 @@ func Escape(s string) string {
 
 // WriteJSON writes v, indented, as the answer of a command.
 func (c *Console) WriteJSON(v any) error {
-	enc := json.NewEncoder(c.Stdout)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	return writeJSON(c.Stdout, v, "  ")
 }
 
-// WriteJSONLine writes v on one line. json escapes control characters.
-func WriteJSONLine(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+// WriteJSONLine writes v on one line.
+func WriteJSONLine(w io.Writer, v any) error { return writeJSON(w, v, "") }
+
+// writeJSON writes v in characters that no terminal obeys: json by itself escapes those of ASCII
+// alone.
+func writeJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	out := b.Bytes()
+	if !weak.On(weak.EscapesRaw) {
+		out = term.EscapeJSON(out)
+	}
+	_, err := w.Write(out)
+	return err
 }
 
 // Output is where a command's bytes go that has no terminal: as they are into

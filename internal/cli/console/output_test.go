@@ -50,3 +50,18 @@ func FuzzEscapeWriter(f *testing.F) {
 		}
 	})
 }
+
+// TestWriteJSON: names from inside do nothing to a terminal, and a program reads them as they are.
+func TestWriteJSON(t *testing.T) {
+	var out bytes.Buffer
+	c := &console.Console{Stdout: &out}
+	if err := c.WriteJSON(map[string]string{"name": "a\u009b2Jb<c>\u202e"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := console.WriteJSONLine(&out, "\u009b"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := out.String(), "{\n  \"name\": \"a\\u009b2Jb<c>\\u202e\"\n}\n\"\\u009b\"\n"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

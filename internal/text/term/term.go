@@ -5,12 +5,14 @@
 // what is read or hide parts of it. Escape and EscapeText turn everything but
 // visible text into visible escapes. They refuse nothing: every input has a
 // printable form. The form is for eyes only; since a backslash is left as it
-// is, it can't be turned back.
+// is, it can't be turned back. EscapeJSON does the same to JSON, which says the
+// same after it.
 package term
 
 import (
 	"strconv"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -34,6 +36,30 @@ func EscapeText(b []byte) []byte {
 		return b
 	}
 	return appendEscaped(append(make([]byte, 0, len(b)+len(b)/8+16), b[:i]...), b[i:], true)
+}
+
+// EscapeJSON is JSON that says the same as the JSON b and shows all of it: what EscapeText would
+// escape is \uNNNN, in pairs of surrogates above U+FFFF. The result is b itself where nothing needed
+// an escape.
+func EscapeJSON(b []byte) []byte {
+	i := clean(b, true)
+	if i == len(b) {
+		return b
+	}
+	out := append(make([]byte, 0, len(b)+len(b)/8+16), b[:i]...)
+	for i < len(b) {
+		r, n := utf8.DecodeRune(b[i:])
+		switch one, two := utf16.EncodeRune(r); {
+		case r < utf8.RuneSelf && plain(byte(r), true), r >= utf8.RuneSelf && visible(r, n):
+			out = append(out, b[i:i+n]...)
+		case one != utf8.RuneError:
+			out = appendHex(append(appendHex(append(out, `\u`...), uint64(one), 4), `\u`...), uint64(two), 4)
+		default:
+			out = appendHex(append(out, `\u`...), uint64(r), 4)
+		}
+		i += n
+	}
+	return out
 }
 
 // Safe reports whether s would be printed as it is, so that a caller with

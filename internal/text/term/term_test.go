@@ -1,6 +1,9 @@
 package term_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"unicode"
@@ -128,4 +131,43 @@ func BenchmarkEscapeText(b *testing.B) {
 	for b.Loop() {
 		term.EscapeText(line)
 	}
+}
+
+func TestEscapeJSON(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain \"<世界>\" 👍🏽":  `"plain \"<世界>\" 👍🏽"`,
+		"\x1b]0;t\x07\n":     `"\u001b]0;t\u0007\n"`,
+		"\u009b31m\x7f":      `"\u009b31m\u007f"`,
+		"a\u202eb\U000e0041": `"a\u202eb\udb40\udc41"`,
+	} {
+		if got := string(term.EscapeJSON(encode(t, in))); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// FuzzEscapeJSON: it says the same, and all of it is to be seen.
+func FuzzEscapeJSON(f *testing.F) {
+	f.Add("a\u009b\x7f\U000e0041\u2028\"\\u009b")
+	f.Fuzz(func(t *testing.T, s string) {
+		b := encode(t, s)
+		out := term.EscapeJSON(b)
+		var want, got string
+		if err := errors.Join(json.Unmarshal(b, &want), json.Unmarshal(out, &got)); err != nil || got != want {
+			t.Errorf("%s becomes %s: %v", b, out, err)
+		}
+		if !term.Safe(string(out)) {
+			t.Errorf("not safe: %q", out)
+		}
+	})
+}
+
+func encode(t *testing.T, s string) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		t.Fatal(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
