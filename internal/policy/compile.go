@@ -11,22 +11,6 @@ import (
 	"sync"
 )
 
-// Bounds of a policy. They are far above what people write, and keep a
-// policy that a program made from costing more than a sandbox does.
-const (
-	MaxRules   = 1000
-	MaxHosts   = 1000    // of one rule; addresses too
-	maxEntries = 20_000  // hosts, addresses and values in all
-	maxMatches = 64      // of one rule, as in HTTPRoute
-	maxValues  = 64      // methods, and paths, of one match
-	maxFields  = 16      // headers, and parameters, of one match
-	maxText    = 1024    // bytes of one value
-	maxSecrets = 16      // of one rule
-	maxRoots   = 1 << 18 // bytes of one rule's certificates
-	maxBytes   = 1 << 60
-	maxRate    = 1_000_000
-)
-
 var (
 	idForm     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\A[a-z0-9][a-z0-9._:/-]{0,63}\z`) })
 	secretForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]{0,127}\z`) })
@@ -42,6 +26,9 @@ const defaultRule = "default"
 // kept, nor changed.
 func Compile(p Policy, secrets []string) (*Set, error) {
 	var errs Errors
+	if tooMany(&p, &errs) {
+		return nil, errs.Err()
+	}
 	p = *Clone(&p)
 	expand(&p, &errs)
 	switch p.Version {
@@ -62,12 +49,17 @@ func Compile(p Policy, secrets []string) (*Set, error) {
 	compileDNS(&p.DNS, &errs)
 	wait := compileAsking(&p.Ask, &errs)
 	s := &Set{askTimeout: wait, policy: p, public: Public(p.Default), reads: p.Default == DefaultRead, exact: map[string][]*rule{}, wild: map[string][]*rule{}}
-	if errs.TooMany("rules", len(p.Rules), MaxRules) || tooLarge(p.Rules, &errs) {
+	if tooMany(&p, &errs) { // with the presets' rules
 		return nil, errs.Err()
 	}
+	exprs, size, ok := measure(p.Rules, &errs)
+	if !ok {
+		return nil, errs.Err()
+	}
+	s.expressions = size
 	ids := map[string]int{}
 	for i := range p.Rules {
-		r := compileRule(i, &p.Rules[i], secrets, &errs)
+		r := compileRule(i, &p.Rules[i], secrets, exprs, &errs)
 		if first, taken := ids[r.ID]; taken {
 			errs.Addf(at("rules", i)+".id", "every rule has an id of its own", "%s is the id of rules[%d] too", Quoted(r.ID), first)
 		}
@@ -95,7 +87,7 @@ type rule struct {
 	secret   bool           // a secret is put in: requests by number are none of its
 }
 
-func compileRule(i int, r *Rule, given []string, p *Errors) *rule {
+func compileRule(i int, r *Rule, given []string, exprs expressions, p *Errors) *rule {
 	where := at("rules", i)
 	if r.ID == "" {
 		r.ID = fmt.Sprintf("rule-%d", i+1)
@@ -121,16 +113,14 @@ func compileRule(i int, r *Rule, given []string, p *Errors) *rule {
 	}
 	compileProtocol(where, c, p)
 	compilePorts(where, c, p)
-	p.TooMany(where+".matches", len(r.Matches), maxMatches)
 	for j := range r.Matches {
-		c.matches = append(c.matches, compileMatch(at(where+".matches", j), &r.Matches[j], c.deny, p))
+		c.matches = append(c.matches, compileMatch(at(where+".matches", j), &r.Matches[j], c.deny, exprs, p))
 	}
 	compileRoute(where, c, given, p)
 	return c
 }
 
 func compileHosts(where string, r *Rule, p *Errors) {
-	p.TooMany(where+".hosts", len(r.Hosts), MaxHosts)
 	for i, h := range r.Hosts {
 		name, wild, problem, hint := ParseHost(h)
 		if problem != "" {
@@ -146,7 +136,6 @@ func compileHosts(where string, r *Rule, p *Errors) {
 }
 
 func compileAddresses(where string, r *Rule, p *Errors) (prefixes []netip.Prefix) {
-	p.TooMany(where+".addresses", len(r.Addresses), MaxHosts)
 	for i, a := range r.Addresses {
 		prefix, problem, hint := ParsePrefix(a)
 		if problem == "" && r.Action != ActionDeny {
@@ -231,7 +220,6 @@ func compileProtocol(where string, c *rule, p *Errors) {
 func compilePorts(where string, c *rule, p *Errors) {
 	r := c.Rule
 	where += ".ports"
-	p.TooMany(where, len(r.Ports), maxValues)
 	for i, s := range r.Ports {
 		one, ok := parsePort(s)
 		if !ok {
@@ -308,10 +296,6 @@ func checkRoots(where, roots string, p *Errors) {
 	if roots == "" {
 		return
 	}
-	if len(roots) > maxRoots {
-		p.Addf(where, "", "%d bytes of certificates: %d are the most", len(roots), maxRoots)
-		return
-	}
 	rest, some := []byte(roots), false
 	for {
 		var b *pem.Block
@@ -327,28 +311,6 @@ func checkRoots(where, roots string, p *Errors) {
 	if !some || strings.TrimSpace(string(rest)) != "" {
 		p.Add(where, "is not PEM certificates alone", "-----BEGIN CERTIFICATE-----")
 	}
-}
-
-func at(where string, i int) string { return fmt.Sprintf("%s[%d]", where, i) }
-
-func tooLong(where, s string, p *Errors) {
-	if len(s) > maxText {
-		p.Addf(where, "", "%d bytes: %d are the most", len(s), maxText)
-	}
-}
-
-// tooLarge bounds the policy as a whole, before anything is built of it.
-func tooLarge(rules []Rule, p *Errors) bool {
-	n := 0
-	for i := range rules {
-		r := &rules[i]
-		n += len(r.Hosts) + len(r.Addresses) + len(r.Ports) + len(r.Secrets)
-		for j := range r.Matches {
-			m := &r.Matches[j]
-			n += 1 + len(m.Methods) + len(m.Paths) + len(m.Headers) + len(m.Query)
-		}
-	}
-	return p.TooMany("rules: hosts, addresses, ports and values", n, maxEntries)
 }
 
 func distinct(list []string) []string {

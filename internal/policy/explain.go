@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -13,6 +14,10 @@ type Step struct {
 	Question string  `json:"question"` // "resolve api.example.com", "connect to api.example.com:443"
 	Verdict  Verdict `json:"verdict"`
 }
+
+// maxTried bounds the work of a test: bytes of a request by the size of the expressions that
+// each of them may be held against.
+const maxTried = 100_000_000
 
 // Test decides as the gate would about something that a sandbox might do, step
 // by step up to the refusal, or to the last: "dns:api.example.com", "POST
@@ -28,6 +33,12 @@ func (s *Set) Test(what string, addr netip.Addr) ([]Step, error) {
 	t, err := parseTarget(what)
 	if err != nil {
 		return nil, err
+	}
+	if s.expressions*len(what) > maxTried {
+		return nil, &Error{
+			Where: Quoted(what), Hint: "a shorter path",
+			Problem: fmt.Sprintf("%d bytes: of a policy with such expressions %d are the most", len(what), maxTried/s.expressions),
+		}
 	}
 	if t.name == GateHost {
 		return []Step{{t.method + " " + GateHost, s.ownPage(&t)}}, nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/textproto"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -24,7 +23,7 @@ type match struct {
 type text struct {
 	kind  MatchType
 	value string
-	re    *regexp.Regexp
+	re    *regex
 	fold  bool
 }
 
@@ -36,7 +35,7 @@ type matchedField struct {
 
 func (t *text) matches(s string) bool {
 	if t.kind == matchRegex {
-		return t.re.MatchString(s)
+		return t.re.matches(s)
 	}
 	if t.fold {
 		s = strings.ToLower(s)
@@ -204,15 +203,11 @@ func (m *match) denies(a *asked) denial {
 }
 
 // compileMatch makes one ready, and tells what is wrong with it.
-func compileMatch(where string, m *Match, deny bool, p *Errors) match {
+func compileMatch(where string, m *Match, deny bool, exprs expressions, p *Errors) match {
 	var out match
 	if len(m.Methods)+len(m.Paths)+len(m.Headers)+len(m.Query) == 0 {
 		p.Add(where, "an empty match", "it would match every request: leave matches out for that")
 	}
-	p.TooMany(where+".methods", len(m.Methods), maxValues)
-	p.TooMany(where+".paths", len(m.Paths), maxValues)
-	p.TooMany(where+".headers", len(m.Headers), maxFields)
-	p.TooMany(where+".query", len(m.Query), maxFields)
 	for i, method := range m.Methods {
 		m.Methods[i] = strings.ToUpper(method)
 		if !token(method) || len(method) > 40 {
@@ -222,20 +217,20 @@ func compileMatch(where string, m *Match, deny bool, p *Errors) match {
 	out.methods = m.Methods
 	for i := range m.Paths {
 		v := &m.Paths[i]
-		out.paths = append(out.paths, compilePath(at(where+".paths", i), v, deny, p))
+		out.paths = append(out.paths, compilePath(at(where+".paths", i), v, deny, exprs, p))
 	}
 	for i := range m.Headers {
 		f := &m.Headers[i]
 		f.Name = textproto.CanonicalMIMEHeaderKey(f.Name)
 		checkHeader(at(where+".headers", i), f.Name, p)
-		out.headers = append(out.headers, compileField(at(where+".headers", i), f, field.Fold(f.Name), p))
+		out.headers = append(out.headers, compileField(at(where+".headers", i), f, field.Fold(f.Name), exprs, p))
 	}
 	for i := range m.Query {
 		f := &m.Query[i]
 		if f.Name == "" {
 			p.Add(at(where+".query", i)+".name", "no parameter is named", "")
 		}
-		out.query = append(out.query, compileField(at(where+".query", i), f, field.Readings(url.QueryEscape(f.Name))[0], p))
+		out.query = append(out.query, compileField(at(where+".query", i), f, field.Readings(url.QueryEscape(f.Name))[0], exprs, p))
 	}
 	return out
 }
@@ -251,23 +246,21 @@ func checkHeader(where, name string, p *Errors) {
 	}
 }
 
-func compileField(where string, f *Field, folded string, p *Errors) matchedField {
+func compileField(where string, f *Field, folded string, exprs expressions, p *Errors) matchedField {
 	t := text{kind: kind(where+".type", &f.Type, MatchExact, p), value: f.Value}
 	if t.kind == matchPrefix {
 		p.Add(where+".type", "\"prefix\" is for paths", "a regex: \"text.*\"")
 	}
 	if t.kind == matchRegex {
-		t.re = compileRegex(where+".value", f.Value, false, p)
+		t.re = exprs.of(where+".value", expression{f.Value, false}, p)
 	}
-	tooLong(where+".value", f.Value, p)
 	return matchedField{name: f.Name, folded: folded, text: t}
 }
 
-func compilePath(where string, v *Value, deny bool, p *Errors) text {
+func compilePath(where string, v *Value, deny bool, exprs expressions, p *Errors) text {
 	t := text{kind: kind(where+".type", &v.Type, matchPrefix, p), value: v.Value, fold: deny}
-	tooLong(where+".value", v.Value, p)
 	if t.kind == matchRegex {
-		t.re = compileRegex(where+".value", v.Value, deny, p)
+		t.re = exprs.of(where+".value", expression{v.Value, deny}, p)
 		return t
 	}
 	if problem := pathProblem(v.Value); problem != "" {
@@ -289,30 +282,12 @@ func kind(where string, t *MatchType, none MatchType, p *Errors) MatchType {
 		*t = MatchExact
 	case "PathPrefix":
 		*t = matchPrefix
-	case "RegularExpression":
+	case regexOfHTTPRoute:
 		*t = matchRegex
 	default:
 		p.Addf(where, "exact, prefix or regex", "%s is no way to compare", Quoted(string(*t)))
 	}
 	return *t
-}
-
-// compileRegex compiles RE2 that must match the whole text.
-func compileRegex(where, s string, fold bool, p *Errors) *regexp.Regexp {
-	// By itself first: what is wrapped around it must not complete it.
-	if _, err := regexp.Compile(s); err != nil {
-		p.Addf(where, "RE2, as Go has it", "%s is no regular expression", Quoted(s))
-		return nil
-	}
-	flags := "(?:"
-	if fold {
-		flags = "(?i:"
-	}
-	re, err := regexp.Compile(`\A` + flags + s + `)\z`)
-	if err != nil {
-		p.Addf(where, "", "%s is too much of a regular expression", Quoted(s))
-	}
-	return re
 }
 
 // token reports whether s is one of RFC 9110: a method, a header's name.

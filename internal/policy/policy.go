@@ -85,6 +85,8 @@ const (
 	MatchExact  MatchType = "exact"  // "Exact"; also where none is named, but for paths
 	matchPrefix MatchType = "prefix" // "PathPrefix": whole segments; the default for paths
 	matchRegex  MatchType = "regex"  // "RegularExpression": RE2, of the whole text
+
+	regexOfHTTPRoute MatchType = "RegularExpression"
 )
 
 // DefaultQueriesPerMinute bounds the questions of a sandbox.
@@ -120,6 +122,7 @@ func cloneRules(rules []Rule) []Rule {
 
 // expand puts the rules of a policy's presets behind its own.
 func expand(p *Policy, errs *Errors) {
+	var rules []Rule
 	for i, name := range p.Presets {
 		preset, ok := presetByName(name)
 		switch {
@@ -127,8 +130,11 @@ func expand(p *Policy, errs *Errors) {
 			errs.Addf(at("presets", i), presetNames(), "%s is no preset", Quoted(name))
 		case slices.Contains(p.Presets[:i], name):
 		default:
-			*p = With(*p, preset.Rules...)
+			rules = append(rules, preset.Rules...)
 		}
+	}
+	if len(rules) > 0 {
+		*p = With(*p, rules...)
 	}
 	p.Presets = nil
 }
@@ -137,19 +143,32 @@ func expand(p *Policy, errs *Errors) {
 // word for word, it does not get again: a preset may be asked for twice.
 func With(p Policy, rules ...Rule) Policy {
 	p = *Clone(&p)
+	if len(rules) == 0 {
+		return p
+	}
+	has := make(map[string]bool, len(p.Rules)+len(rules))
+	for i := range p.Rules {
+		has[p.Rules[i].ID+"\n"+saying(&p.Rules[i])] = true
+	}
 	for _, r := range cloneRules(rules) {
-		if !slices.ContainsFunc(p.Rules, func(o Rule) bool { return sameRule(o, r) }) {
+		key := r.ID + "\n" + saying(&r)
+		if !has[key] {
 			p.Rules = append(p.Rules, r)
 		}
+		has[key] = true
 	}
 	return p
 }
 
 // Add is old with the rules, presets and services of more, which may say nothing else: what
-// is no rule stays as it is.
+// is no rule stays as it is. What is more than any policy has is an *Error.
 func Add(old, more Policy) (Policy, error) {
 	if more.Default != "" && more.Default != old.Default || !reflect.ValueOf(more.DNS).IsZero() || !reflect.ValueOf(more.Ask).IsZero() {
 		return Policy{}, errors.New("what is added has a default, dns or ask, and not rules, presets and services alone")
+	}
+	var errs Errors
+	if tooMany(&more, &errs) {
+		return Policy{}, errs.Err()
 	}
 	p := WithServices(With(old, more.Rules...), more.Services...)
 	for _, name := range more.Presets {

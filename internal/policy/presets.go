@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +38,6 @@ func presetNames() string {
 	}
 	return strings.Join(names, ", ")
 }
-
-func sameRule(a, b Rule) bool { return reflect.DeepEqual(a, b) }
 
 // presets open what a tool needs, and no bare host: methods and paths as
 // narrow as the tool's protocol lets them be. In the order of their names.

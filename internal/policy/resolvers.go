@@ -101,7 +101,6 @@ func compileDNS(d *DNS, p *Errors) {
 		}
 	}
 	d.Types = distinct(d.Types)
-	p.TooMany("dns.upstreams", len(d.Upstreams), 16)
 	for i, u := range d.Upstreams {
 		a, ok := parseUpstream(u)
 		if !ok {

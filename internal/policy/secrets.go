@@ -27,7 +27,6 @@ func forbidden(name string) bool {
 
 // compileSecrets fills route with the secrets that the sandbox was given.
 func compileSecrets(where string, r *Rule, given []string, route *Route, p *Errors) {
-	p.TooMany(where+".secrets", len(r.Secrets), maxSecrets)
 	if len(r.Secrets) > 0 && len(r.Hosts) == 0 {
 		p.Add(where+".hosts", "a secret goes to a host by name, so that its certificate shows who it is", "hosts: [api.example.com]; addresses beside them open theirs")
 	}
@@ -82,7 +81,6 @@ func compilePlace(where string, s *Secret, p *Errors) {
 		if place != "" {
 			n++
 		}
-		tooLong(where, place, p)
 	}
 	if n != 1 {
 		p.Add(where, "a secret goes to exactly one of header, query and body", "header: Authorization")

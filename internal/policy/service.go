@@ -42,7 +42,6 @@ func serviceProblem(name string) string {
 const serviceHint = "a to z, 0 to 9 and single -, a letter first, at most 32"
 
 func compileServices(p *Policy, errs *Errors) {
-	errs.TooMany("services", len(p.Services), MaxServices)
 	for i, name := range p.Services {
 		if problem := serviceProblem(name); problem != "" {
 			errs.Add(at("services", i), problem, serviceHint)

@@ -23,8 +23,9 @@ type Set struct {
 	ranges []ranged           // by address
 	own    func(netip.Addr) bool
 
-	revision   string
-	askTimeout time.Duration
+	revision    string
+	askTimeout  time.Duration
+	expressions int // their size
 }
 
 // Closing is s with the addresses closed that own reports, of the machine that

@@ -22,12 +22,14 @@ const (
 // what comes of it is none of wide's. secrets are as in Compile.
 func Within(narrow, wide Policy, secrets []string) (Policy, error) {
 	out := *Clone(&narrow)
-	for i, r := range cloneRules(wide.Rules) {
+	var denied []Rule
+	for i, r := range wide.Rules {
 		if r.Action == ActionDeny {
 			r.ID = fmt.Sprintf("%s%d", carriedOver, i+1)
-			out = With(out, r)
+			denied = append(denied, r)
 		}
 	}
+	out = With(out, denied...)
 	if Public(wide.Default) && !Public(out.Default) {
 		out = With(out, Rule{ID: RuleResolvers, Action: ActionDeny, Addresses: resolverList()}) // which the default lets nobody to
 	}
@@ -136,8 +138,11 @@ func (s *Set) sayings() map[string]bool {
 	return said
 }
 
-func (r *rule) saying() string {
-	c := *r.Rule
+func (r *rule) saying() string { return saying(r.Rule) }
+
+// saying is the same for rules that say the same, whatever their IDs.
+func saying(r *Rule) string {
+	c := *r
 	c.ID = ""
 	b, err := json.Marshal(c)
 	if err != nil {

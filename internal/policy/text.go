@@ -89,7 +89,7 @@ func describeMatch(m *Match) string {
 		switch v.Type {
 		case MatchExact, "Exact":
 			paths = append(paths, Printable(v.Value))
-		case matchRegex, "RegularExpression":
+		case matchRegex, regexOfHTTPRoute:
 			paths = append(paths, "~"+Printable(v.Value))
 		default:
 			paths = append(paths, Printable(strings.TrimSuffix(v.Value, "/"))+"/...")
@@ -111,7 +111,7 @@ func describeMatch(m *Match) string {
 }
 
 func compared(f *Field) string {
-	if f.Type == matchRegex || f.Type == "RegularExpression" {
+	if isRegex(f.Type) {
 		return "~ " + Printable(f.Value)
 	}
 	return "= " + Printable(f.Value)

@@ -40,6 +40,9 @@ func (s *Sandbox) wanted(network string, p *policy.Policy, add bool) (string, *p
 		return ResolveNetwork(network, policy.Clone(p))
 	}
 	all, err := policy.Add(s.policy(), *p)
+	if len(policy.Problems(err)) > 0 {
+		return "", nil, PolicyError("policy", err)
+	}
 	if err != nil {
 		return "", nil, Errorf(Invalid, "policy: %w", err).WithHint("leave those out, or replace the whole policy")
 	}
