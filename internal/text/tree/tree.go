@@ -86,8 +86,8 @@ type jsonParser struct {
 	dec  *json.Decoder
 	what string
 
-	at         int // up to which lines were counted
-	line, from int // how many there were, and where the last one begins
+	at           int // up to which lines were counted
+	line, column int // how many there were, and characters in the last one
 }
 
 // token is the next one, and where it begins.
@@ -98,18 +98,22 @@ func (p *jsonParser) token() (t json.Token, line, column int, err error) {
 			break
 		}
 	}
-	line, column = p.line+1, utf8.RuneCount(p.text[p.from:p.at])+1
+	line, column = p.line+1, p.column+1
 	if t, err = p.dec.Token(); err != nil {
 		err = &Error{Problem: "the " + p.what + " is no JSON"}
 	}
 	return t, line, column, err
 }
 
-// advance counts lines up to an offset.
+// advance counts lines up to an offset, and characters: each once, for all of a text may be
+// in one line.
 func (p *jsonParser) advance(to int) {
 	for ; p.at < to; p.at++ {
-		if p.text[p.at] == '\n' {
-			p.line, p.from = p.line+1, p.at+1
+		switch c := p.text[p.at]; {
+		case c == '\n':
+			p.line, p.column = p.line+1, 0
+		case utf8.RuneStart(c):
+			p.column++
 		}
 	}
 }

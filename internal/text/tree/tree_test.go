@@ -48,6 +48,33 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestPlacesInOneLine: columns are characters, however many there are before.
+func TestPlacesInOneLine(t *testing.T) {
+	n, err := tree.Parse([]byte("["+strings.Repeat("\"é€😀\", ", 5000)+"\n 1]"), "thing", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, item := range n.Items[:5000] {
+		if want := 2 + 7*i; item.Line != 1 || item.Column != want {
+			t.Fatalf("item %d is at %d:%d, not at 1:%d", i, item.Line, item.Column, want)
+		}
+	}
+	if last := n.Items[5000]; last.Line != 2 || last.Column != 2 {
+		t.Errorf("the last one is at %d:%d", last.Line, last.Column)
+	}
+}
+
+// BenchmarkOneLine is of half a megabyte in one line: each of its tokens has a place.
+func BenchmarkOneLine(b *testing.B) {
+	text := []byte("[" + strings.Repeat(`{"type": "regex"}, `, 27_000) + "1]")
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if _, err := tree.Parse(text, "thing", 10); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		text, want string
