@@ -18,6 +18,7 @@ var layers = [][]string{
 	{"internal/durable"},       // records in them
 	{"internal/text/term", "internal/text/excerpt", "internal/ignore", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/agent/stall", "internal/disk/ext4", "internal/approval"}, // know nothing of sandboxes
 	{"internal/policy/learn"},     // what a record asks of a policy
+	{"internal/scope"},            // what may be delegated
 	{"internal/sandbox"},          // the domain
 	{"internal/cache"},            // what builds keep
 	{"internal/session/fault"},    // what can go wrong with a session
@@ -78,6 +79,11 @@ var forbidden = []struct {
 		from: "internal/cli",
 		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
 		why:  "the command line has no private door: all that it does, the client can",
+	},
+	{
+		from: "internal/scope",
+		to:   [][]string{wall, storage, network, {"os/exec", own("internal/sandbox"), own("internal/beneath")}},
+		why:  "what may be delegated is decided from rules alone",
 	},
 	{
 		from: "internal/sandbox",
