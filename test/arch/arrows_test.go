@@ -34,6 +34,7 @@ var layers = [][]string{
 	{"internal/backend/cgroup", "internal/tenant/team", "internal/home", "internal/backend/hostimage", "internal/image", "internal/snapshot", "internal/egress/secret", "internal/workspace", "internal/template", "internal/loopback"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/quarantine", "internal/doctor", "internal/store", "internal/uninstall", "internal/program", "internal/server/wire", "internal/server/hostdir", "internal/policy/netspec", "internal/tenant/meter", "internal/node", "internal/template/startup", "internal/publish", "internal/hybrid", "internal/approval/desk", "internal/approval/webhook"},
+	{"client/pod"}, // how pods are spoken to
 	{"internal/repository", "internal/gitgate"},             // what git says of a directory, and what passes to upstreams
 	{"internal/provider"},                                   // agents, and how they are set up
 	{"internal/bottle"},                                     // which is done
