@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	podrecord "github.com/carboy-sandbox/carboy/internal/pod/record"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
@@ -18,6 +19,7 @@ type Memory struct {
 	events  map[string][]sandbox.Event
 
 	sessions map[string]record.Session
+	pods     map[string]map[string]podrecord.Pod // by owner and name
 }
 
 var (
