@@ -35,7 +35,8 @@ var layers = [][]string{
 	{"internal/backend/cgroup", "internal/tenant/team", "internal/home", "internal/backend/hostimage", "internal/image", "internal/snapshot", "internal/egress/secret", "internal/workspace", "internal/template", "internal/loopback"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/quarantine", "internal/doctor", "internal/store", "internal/uninstall", "internal/program", "internal/server/wire", "internal/server/hostdir", "internal/policy/netspec", "internal/tenant/meter", "internal/node", "internal/template/startup", "internal/publish", "internal/hybrid", "internal/approval/desk", "internal/approval/webhook"},
-	{"client/pod"}, // how pods are spoken to
+	{"client/pod"},   // how pods are spoken to
+	{"internal/pod"}, // agents that agents have spawned
 	{"internal/repository", "internal/gitgate"},             // what git says of a directory, and what passes to upstreams
 	{"internal/provider"},                                   // agents, and how they are set up
 	{"internal/bottle"},                                     // which is done
@@ -86,6 +87,11 @@ var forbidden = []struct {
 		from: "internal/scope",
 		to:   [][]string{wall, storage, network, {"os/exec", own("internal/sandbox"), own("internal/beneath")}},
 		why:  "what may be delegated is decided from rules alone",
+	},
+	{
+		from: "internal/pod",
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/cli"), own("internal/daemon"), own("internal/session")}},
+		why:  "what pods run in, and where their records are kept, the daemon hands it",
 	},
 	{
 		from: "internal/sandbox",
