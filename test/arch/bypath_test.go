@@ -105,6 +105,21 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "the store's new, empty directory, and those of the layers below; a descriptor's own name",
 	},
 	{
+		dir:       "internal/pod/host",
+		functions: "Backend.Start Backend.Stderr Dir.made Dir.Remove executable",
+		why:       "a runtime directory, which no guest is shown, and the program that the operator names",
+	},
+	{
+		dir:       "internal/pod/host",
+		functions: "find has",
+		why:       "the host's /proc",
+	},
+	{
+		dir:       "internal/pod/mirror",
+		functions: "Shown Write read",
+		why:       "a runtime directory: what tools are shown of records",
+	},
+	{
 		dir:       "internal/session",
 		functions: "seen.away seen.note",
 		why:       "a state directory: when the daemon ran last",

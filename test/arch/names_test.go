@@ -14,7 +14,7 @@ import (
 // change: disks, volumes, snapshots, workspaces, packages of skills, layers.
 var bendable = []string{
 	"internal/backend/instance", "internal/backend/gvisor", "internal/backend/process", "internal/volume", "internal/snapshot",
-	"internal/session", "internal/process", "internal/skill", "internal/template", "internal/image", "internal/langbot", "internal/beneath", "internal/durable",
+	"internal/session", "internal/process", "internal/skill", "internal/template", "internal/image", "internal/langbot", "internal/beneath", "internal/durable", "internal/pod",
 }
 
 // pathCalls are functions that take a path, and follow what links are in it,
