@@ -90,16 +90,23 @@ func (r *Registry) Install(ctx context.Context, t Top) (*Guard, error) {
 	if err := r.admit(ctx, t.Name, func(tr *tree.Tree) (tree.Change, error) { return tr.Install(p) }); err != nil {
 		return nil, err
 	}
-	return r.guard(t.Name), r.enforce(ctx, t.Name)
+	g := r.guard(t.Name)
+	if err := r.enforce(ctx, t.Name); err != nil {
+		r.letGo(t.Name)
+		return nil, r.undo(ctx, t.Name, err)
+	}
+	return g, nil
 }
 
 // Adopt notes that a process has taken over a registered pod, and a guard of it. A second
 // time is as the first.
 func (r *Registry) Adopt(ctx context.Context, name string, process procid.ID, segment string) (*Guard, error) {
+	g := r.guard(name) // first: a pod that is held is not taken for gone
 	if err := r.change(ctx, func(t *tree.Tree) (tree.Change, error) { return t.Adopt(name, process, segment) }); err != nil {
+		r.letGo(name)
 		return nil, err
 	}
-	return r.guard(name), nil
+	return g, nil
 }
 
 // SetSegment notes which segment of a conversation a pod holds now.

@@ -397,3 +397,82 @@ func TestBroken(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// failing is a store and a wall that fail as often as they are told to.
+type failing struct {
+	*world
+	writes, reads, walls int
+}
+
+var errDisk = errors.New("the disk is full")
+
+func fails(n *int) error {
+	if *n == 0 {
+		return nil
+	}
+	*n--
+	return errDisk
+}
+
+func (f *failing) ChangePods(ctx context.Context, owner string, put []record.Pod, gone []string) error {
+	if err := fails(&f.writes); err != nil {
+		return err
+	}
+	return f.world.ChangePods(ctx, owner, put, gone)
+}
+
+func (f *failing) Pods(ctx context.Context, owner string) ([]record.Pod, error) {
+	if err := fails(&f.reads); err != nil {
+		return nil, err
+	}
+	return f.world.Pods(ctx, owner)
+}
+
+func (f *failing) Enforce(ctx context.Context, p record.Pod, s scope.Scope) error {
+	if err := fails(&f.walls); err != nil {
+		return err
+	}
+	return f.world.Enforce(ctx, p, s)
+}
+
+// TestFails: what fails leaves all as it was, also where the records can't be read for a while.
+func TestFails(t *testing.T) {
+	w := newWorld()
+	f := &failing{world: w}
+	r, _ := setUp(t, pod.Options{Store: f, Wall: f, Backend: w})
+	f.walls = 1
+	if g, err := r.Install(t.Context(), pod.Top{Name: "root", Allow: []scope.Rule{rw("/w")}}); !errors.Is(err, errDisk) || g != nil {
+		t.Errorf("the wall: %v", err)
+	}
+	f.writes = 1
+	if _, err := r.Install(t.Context(), pod.Top{Name: "root", Allow: []scope.Rule{rw("/w")}}); !errors.Is(err, errDisk) {
+		t.Errorf("the store: %v", err)
+	}
+	if len(r.All()) != 0 {
+		t.Errorf("%v are there", r.All())
+	}
+	install(t, r, "root", rw("/w"))
+	f.writes, f.reads = 1, 2
+	for range 2 { // the second can't read what is written
+		if _, err := r.Spawn(t.Context(), request("root", "a", rw("/w/a"))); !errors.Is(err, errDisk) {
+			t.Errorf("store: %v", err)
+		}
+	}
+	f.walls = 1
+	if _, err := r.Spawn(t.Context(), request("root", "a", rw("/w/a"))); !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "take from pod `root` what `a` is to write: ") {
+		t.Errorf("the wall: %v", err)
+	}
+	if wrong := w.settled(r); wrong != "" || len(w.wrong) > 0 || len(w.runs) > 0 {
+		t.Error(wrong, w.wrong, w.runs)
+	}
+	if _, err := r.Spawn(t.Context(), request("root", "a", rw("/w/a"))); err != nil {
+		t.Error(err)
+	}
+	f.walls = 1
+	if err := r.Release(t.Context(), "a"); !errors.Is(err, errDisk) || w.can["root"].IsWritable("/w/a") {
+		t.Errorf("%v; root can %v", err, w.can["root"])
+	}
+	if err := r.Settle(t.Context()); err != nil || !w.can["root"].IsWritable("/w/a") {
+		t.Errorf("%v; root can %v", err, w.can["root"])
+	}
+}
