@@ -111,7 +111,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/pod/host",
-		functions: "find has",
+		functions: "environ find place",
 		why:       "the host's /proc",
 	},
 	{

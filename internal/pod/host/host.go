@@ -84,7 +84,7 @@ func (b *Backend) Start(_ context.Context, p record.Pod, l pod.Launch) (s pod.St
 	defer log.Close()
 	cmd := exec.Command(program, "--adopt", "--callback", l.Config.Callback, "--spawn-config-json", string(config))
 	cmd.Dir, cmd.Stderr = l.Cwd, log
-	cmd.Env = append([]string{tokenVariable + "=" + p.Token}, b.o.Env...) // first, where it is found at once
+	cmd.Env = append([]string{tokenVariable + "=" + p.Token}, b.o.Env...)
 	cmd.Env = append(cmd.Env, RuntimeVariable+"="+parent(p.Dir), olderRuntime+"="+parent(p.Dir))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

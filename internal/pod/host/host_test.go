@@ -261,6 +261,26 @@ exit 0
 	}
 }
 
+// TestEndFindsWhoIsBeingExecuted: for a moment of each exec a process shows no environment.
+func TestEndFindsWhoIsBeingExecuted(t *testing.T) {
+	for range 20 {
+		p, l := child(t, "a")
+		b := script(t, `exec "$0"`) // and so on
+		started, err := b.Start(t.Context(), p, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.End(t.Context(), p); err != nil { // by the token alone
+			t.Fatal(err)
+		}
+		if procid.Alive(started.Process) {
+			p.Process = started.Process
+			t.Fatalf("it was not found; %v", b.End(t.Context(), p))
+		}
+		b.Wait()
+	}
+}
+
 // TestStderrTail: of much the last 4 KiB.
 func TestStderrTail(t *testing.T) {
 	p, l := child(t, "a")
