@@ -111,7 +111,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/pod/host",
-		functions: "environ find place",
+		functions: "environ others place",
 		why:       "the host's /proc",
 	},
 	{

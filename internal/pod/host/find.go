@@ -50,28 +50,23 @@ func find(ctx context.Context, p record.Pod) (found []*procid.Handle, err error)
 			}
 		}
 	}()
-	names, err := os.ReadDir("/proc")
+	pids, err := others()
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range names {
-		pid, err := strconv.Atoi(n.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if ok, err := has(ctx, pid, p.Token); err != nil {
-			return found, err
-		} else if !ok {
-			continue
-		}
+	with, err := having(ctx, pids, p.Token)
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range with {
 		h, err := procid.OpenPID(pid)
 		if err != nil {
 			continue // it has ended
 		}
 		found = append(found, h)
-		if ok, err := has(ctx, pid, p.Token); err != nil {
+		if still, err := having(ctx, []int{pid}, p.Token); err != nil {
 			return found, err
-		} else if !ok { // the number is another's by now
+		} else if len(still) == 0 { // the number is another's by now
 			h.Close()
 			found = found[:len(found)-1]
 		}
@@ -85,37 +80,92 @@ func find(ctx context.Context, p record.Pod) (found []*procid.Handle, err error)
 	return found, nil
 }
 
-// Between two looks at a process in the middle of an exec, and how many there are.
+// others are the numbers of all processes but this one.
+func others() (pids []int, err error) {
+	names, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		if pid, err := strconv.Atoi(n.Name()); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
 const (
-	blink = time.Millisecond
-	looks = 2000
+	blink = time.Millisecond // between two looks at a process that is not known yet
+	looks = 2000             // at one that is in the middle of an exec
+	// stills is how many looks in a row have to find the same place, and less there than it should have:
+	// the process has taken the pages away, as gVisor's do, and none of an exec is in between.
+	stills = 20
 )
 
-// has reports whether a process that runs has a token in its environment. Where that can't be
-// read it is another user's. In the middle of an exec it is not there yet, or there no more as it is
-// read: that none is in it counts where all of it was read, and it lay in the same place before and after.
-func has(ctx context.Context, pid int, token string) (bool, error) {
-	dir := "/proc/" + strconv.Itoa(pid)
+// having are those of processes that run and have a token in their environment. Where that can't
+// be read it is another user's.
+func having(ctx context.Context, pids []int, token string) (with []int, err error) {
+	open := make([]look, len(pids))
+	for i, pid := range pids {
+		open[i].pid = pid
+	}
+	mark := []byte("\x00" + tokenVariable + "=" + token + "\x00")
 	for range looks {
-		before, _ := place(dir)
-		b, err := environ(dir + "/environ")
-		if errors.Is(err, fs.ErrPermission) {
-			return false, nil
+		unknown := open[:0]
+		for _, l := range open {
+			switch has, known := l.has(mark); {
+			case has:
+				with = append(with, l.pid)
+			case !known:
+				unknown = append(unknown, l)
+			}
 		}
-		if bytes.Contains(append([]byte{0}, b...), []byte("\x00"+tokenVariable+"="+token+"\x00")) {
-			return true, nil
-		}
-		after, there := place(dir)
-		if !there || err == nil && before == after && after.start != 0 && after.end-after.start == uint64(len(b)) {
-			return false, nil
+		if open = unknown; len(open) == 0 {
+			return with, nil
 		}
 		select {
 		case <-time.After(blink):
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
-	return false, fmt.Errorf("process %d is in the middle of an exec for too long", pid)
+	return nil, fmt.Errorf("process %d is in the middle of an exec for too long", open[0].pid)
+}
+
+// look is what was seen of a process's environment before.
+type look struct {
+	pid    int
+	at     span
+	stills int
+}
+
+// has reports whether a process has a mark in its environment, and whether that is known: in the middle of
+// an exec the environment is not there yet, or there no more as it is read. That no mark is in it counts
+// where all of it was read, and it lay in the same place before and after.
+func (l *look) has(mark []byte) (has, known bool) {
+	dir := "/proc/" + strconv.Itoa(l.pid)
+	before, _ := place(dir)
+	b, err := environ(dir + "/environ")
+	if errors.Is(err, fs.ErrPermission) {
+		return false, true
+	}
+	if bytes.Contains(append([]byte{0}, b...), mark) {
+		return true, true
+	}
+	after, there := place(dir)
+	switch {
+	case !there:
+		return false, true
+	case err != nil || before != after || after.start == 0:
+		l.at, l.stills = span{}, 0
+		return false, false
+	case after.end-after.start == uint64(len(b)):
+		return false, true
+	case l.at != after:
+		l.at, l.stills = after, 0
+	}
+	l.stills++
+	return false, l.stills >= stills
 }
 
 // environ is an environment.

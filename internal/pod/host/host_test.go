@@ -1,12 +1,15 @@
 package host_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -279,6 +282,66 @@ func TestEndFindsWhoIsBeingExecuted(t *testing.T) {
 		}
 		b.Wait()
 	}
+}
+
+// withoutEnvironment has the test binary take the pages of its environment away, as gVisor's processes
+// do, say that it has, and wait for the end of its standard input.
+const withoutEnvironment = "CARBOY_TEST_WITHOUT_ENVIRONMENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(withoutEnvironment) != "" {
+		b, err := os.ReadFile("/proc/self/stat")
+		fields := strings.Fields(string(b[strings.LastIndex(string(b), ")")+1:]))
+		from, ferr := strconv.ParseUint(fields[47], 10, 64)
+		to, terr := strconv.ParseUint(fields[48], 10, 64)
+		if errors.Join(err, ferr, terr) != nil {
+			os.Exit(1)
+		}
+		const page = 4096
+		from, to = (from+page-1)/page*page, to/page*page
+		if _, _, e := unix.Syscall(unix.SYS_MUNMAP, uintptr(from), uintptr(to-from), 0); e != 0 {
+			os.Exit(1)
+		}
+		fmt.Println("gone")
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestEndAmidOthers: a process that has no environment any more, of which gVisor has many, is in
+// nobody's way.
+func TestEndAmidOthers(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := exec.Command(self)
+	other.Env = []string{withoutEnvironment + "=1", "A=" + strings.Repeat("a", 64<<10)}
+	in, ierr := other.StdinPipe()
+	out, oerr := other.StdoutPipe()
+	if err := errors.Join(ierr, oerr, other.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		if err := other.Wait(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "gone\n" {
+		t.Fatalf("it says %q, %v", line, err)
+	}
+	p, l := child(t, "a")
+	b := script(t, "sleep 1000")
+	started, err := b.Start(t.Context(), p, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.End(t.Context(), p); err != nil || procid.Alive(started.Process) {
+		t.Errorf("%v, alive: %v", err, procid.Alive(started.Process))
+	}
+	b.Wait()
 }
 
 // TestStderrTail: of much the last 4 KiB.
