@@ -34,3 +34,16 @@ func TestReaderMay(t *testing.T) {
 		})
 	}
 }
+
+func TestReaderMayList(t *testing.T) {
+	user := &rights.Reader{UID: 1000, GID: 1001}
+	none := func() bool { return false }
+	for mode, want := range map[uint32]bool{0o755: true, 0o705: true, 0o711: false, 0o744: false, 0o700: false} {
+		if got := user.MayList(0, 0, mode, none); got != want {
+			t.Errorf("MayList of others' directory of mode %o = %t, want %t", mode, got, want)
+		}
+	}
+	if !user.MayList(0, 1001, 0o750, none) || user.MayList(0, 1001, 0o705, none) || !user.MayList(1000, 0, 0, none) {
+		t.Error("MayList does not go by the group and the owner")
+	}
+}

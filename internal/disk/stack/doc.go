@@ -2,8 +2,8 @@
 // kernel's overlay shows them, without a mount. A layer is a directory of an ext4 image or of
 // this machine.
 //
-// Whiteouts, in both of their forms, and opaque directories are heeded; redirects and copies of
-// metadata alone are not, for our overlays are mounted without either.
+// Whiteouts, in both of their forms, opaque directories and redirects are heeded; copies of
+// metadata alone are not, for our overlays are mounted without.
 //
 // Layers are hostile: names are used from open directories and lead through no link of the
 // machine, links are followed within the view alone, and what is held in memory is bounded.

@@ -14,8 +14,8 @@ type guarded struct {
 	reader *rights.Reader
 }
 
-// Guard returns dir with the content of what reader may not read refused: fs.ErrPermission. A
-// nil reader may read all.
+// Guard returns dir with the content of what reader may not read refused: fs.ErrPermission. So is what is in a
+// directory that reader may not list, where an overlay copied that from the layer below. A nil reader may read all.
 func Guard(dir Node, reader *rights.Reader) Node {
 	if reader == nil {
 		return dir
@@ -23,28 +23,46 @@ func Guard(dir Node, reader *rights.Reader) Node {
 	return guarded{dir, reader}
 }
 
+// origin is on what an overlay copied up.
+const origin = "trusted.overlay.origin"
+
 func (g guarded) may() (may bool, err error) {
 	uid, gid, mode := g.Owner()
-	may = g.reader.May(uid, gid, mode, func() bool {
+	acl := func() bool {
 		var list []byte
 		list, err = g.Attribute(rights.ACL)
 		return list != nil
-	})
-	return may, err
+	}
+	if g.Type() != Directory {
+		may = g.reader.May(uid, gid, mode, acl)
+		return may, err
+	}
+	if may = g.reader.MayList(uid, gid, mode, acl); may || err != nil {
+		return may, err
+	}
+	copied, err := g.Attribute(origin)
+	return copied == nil, err
 }
 
-func (g guarded) Open() (io.ReadCloser, error) {
+func (g guarded) check() error {
 	may, err := g.may()
 	if err == nil && !may {
 		err = fs.ErrPermission
 	}
-	if err != nil {
+	return err
+}
+
+func (g guarded) Open() (io.ReadCloser, error) {
+	if err := g.check(); err != nil {
 		return nil, err
 	}
 	return g.Node.Open()
 }
 
 func (g guarded) Child(name string) (Node, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
 	n, err := g.Node.Child(name)
 	if err != nil {
 		return nil, err
@@ -53,6 +71,9 @@ func (g guarded) Child(name string) (Node, error) {
 }
 
 func (g guarded) Children(f func(name string, node func() (Node, error)) error) error {
+	if err := g.check(); err != nil {
+		return err
+	}
 	return g.Node.Children(func(name string, node func() (Node, error)) error {
 		return f(name, func() (Node, error) {
 			n, err := node()
@@ -67,7 +88,7 @@ func (g guarded) Children(f func(name string, node func() (Node, error)) error) 
 // maxDepth bounds how deep Refused looks: a directory of a damaged image may lie in itself.
 const maxDepth = 4096
 
-// Refused counts the files in and below dir whose content Guard refuses.
+// Refused counts the files and directories in and below dir whose content Guard refuses.
 func Refused(dir Node) (int, error) { return refused(dir, 0) }
 
 func refused(dir Node, depth int) (count int, err error) {
@@ -79,23 +100,19 @@ func refused(dir Node, depth int) (count int, err error) {
 		if err != nil {
 			return err
 		}
-		switch n.Type() {
-		case Directory:
-			below, err := refused(n, depth+1)
-			count += below
-			return err
-		case File:
-			g, ok := n.(guarded)
-			if !ok {
-				return nil
-			}
-			may, err := g.may()
-			if err == nil && !may {
+		kind := n.Type()
+		if g, ok := n.(guarded); ok && (kind == File || kind == Directory) {
+			if may, err := g.may(); err != nil || !may {
 				count++
+				return err
 			}
-			return err
 		}
-		return nil
+		if kind != Directory {
+			return nil
+		}
+		below, err := refused(n, depth+1)
+		count += below
+		return err
 	})
 	return count, err
 }

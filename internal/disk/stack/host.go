@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -24,7 +25,13 @@ type hostTree struct {
 	dir *os.File
 	// as does something with the rights that the tree is read with; nil: with our own.
 	as func(func() error) error
+	// value is room for the value of an attribute.
+	value []byte
 }
+
+// maxValue is the longest value of an attribute that is read: of what overlays mark files by, none
+// is longer than a path.
+const maxValue = 4 << 10
 
 func (t *hostTree) do(f func() error) error {
 	if t.as == nil {
@@ -44,7 +51,7 @@ type hostNode struct {
 // looked at. as runs what it is given with the rights that files are read with; nil: with those
 // of this process.
 func OnHost(dir *os.File, as func(func() error) error) (Node, error) {
-	n := hostNode{tree: &hostTree{dir, as}, rel: "."}
+	n := hostNode{tree: &hostTree{dir: dir, as: as}, rel: "."}
 	err := unix.Fstat(int(dir.Fd()), &n.st)
 	if err == nil && n.Type() != Directory {
 		err = unix.ENOTDIR
@@ -152,7 +159,10 @@ func (n hostNode) Open() (f io.ReadCloser, err error) {
 }
 
 func (n hostNode) Attribute(name string) (value []byte, err error) {
-	b := make([]byte, 64)
+	if n.tree.value == nil {
+		n.tree.value = make([]byte, maxValue)
+	}
+	b := n.tree.value
 	err = n.with(func(at *os.File) error {
 		size, err := unix.Getxattr(beneath.Path(at), name, b)
 		switch {
@@ -164,7 +174,7 @@ func (n hostNode) Attribute(name string) (value []byte, err error) {
 		case err != nil:
 			return hostError(n.rel, err)
 		}
-		value = b[:size:size]
+		value = bytes.Clone(b[:size])
 		return nil
 	})
 	return value, err

@@ -63,7 +63,7 @@ func mounted(t *testing.T) *layers {
 			lower = l.at + "/mid:" + lower
 		}
 		check(t, os.RemoveAll(l.at+"/work"), os.Mkdir(l.at+"/work", 0o755))
-		opts := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%s/work,redirect_dir=nofollow,metacopy=off,index=off", lower, l.at, top, l.at)
+		opts := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%s/work,redirect_dir=on,metacopy=off,index=off", lower, l.at, top, l.at)
 		if err := unix.Mount("overlay", l.merged, "overlay", 0, opts); err != nil {
 			t.Skipf("needs overlay mounts: %v", err)
 		}
@@ -99,7 +99,7 @@ func churn(t *testing.T, r *rand.Rand, root string, steps int) {
 		if fi, err := os.Stat(filepath.Dir(p)); err != nil || !fi.IsDir() {
 			continue // RemoveAll would open a pipe there, and wait
 		}
-		switch r.IntN(8) {
+		switch r.IntN(11) {
 		case 0:
 			_ = os.RemoveAll(p)
 		case 1, 2:
@@ -118,6 +118,10 @@ func churn(t *testing.T, r *rand.Rand, root string, steps int) {
 		case 7:
 			_ = os.RemoveAll(p)
 			_ = unix.Mkfifo(p, 0o600)
+		case 8:
+			_ = os.Rename(p, pick())
+		case 9, 10:
+			_ = unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, pick(), uint(1+r.IntN(2))) // RENAME_NOREPLACE or RENAME_EXCHANGE
 		}
 	}
 }
@@ -363,5 +367,52 @@ func TestDeep(t *testing.T) {
 	got, err := stack.New([]stack.Mount{{Path: "/", Layers: []stack.Node{onHost(t, dir)}}}, false).List(t.Context(), "/", true)
 	if err != nil || len(got) != 60 || len(got[59].Path) != 60*201 {
 		t.Errorf("%d entries, %v", len(got), err)
+	}
+}
+
+// TestForgedRedirects: a redirect shows a directory of the layers below and nothing else, and is heeded
+// as the kernel heeds it.
+func TestForgedRedirects(t *testing.T) {
+	above := t.TempDir()
+	for _, d := range []string{"low/target", "secrets", "mid/evil", "up"} {
+		check(t, os.MkdirAll(filepath.Join(above, d), 0o755))
+	}
+	check(t, os.WriteFile(filepath.Join(above, "low/target/t"), nil, 0o644), os.WriteFile(filepath.Join(above, "secrets/s"), nil, 0o644))
+	check(t, os.Symlink("..", filepath.Join(above, "low/out")))
+	for _, tt := range []struct {
+		to, in    string
+		userMarks bool
+		want      string
+		fails     bool
+	}{
+		{to: "/target", in: "mid", want: "/evil /evil/t /out /target /target/t"}, // the control
+		{to: "target", in: "mid", want: "/evil /evil/t /out /target /target/t"},
+		{to: "/target", in: "mid", userMarks: true, want: "/evil /out /target /target/t"},
+		{to: "/target", in: "low", want: "/evil /out /target /target/t"},
+		{to: "/out/secrets", in: "mid", want: "/evil /out /target /target/t"},
+		{to: "/no/such", in: "mid", want: "/evil /out /target /target/t"},
+		{to: "/../secrets", in: "mid", fails: true},
+		{to: "..", in: "mid", fails: true},
+		{to: "a/b", in: "mid", fails: true},
+		{to: "/", in: "mid", fails: true},
+	} {
+		evil := filepath.Join(above, tt.in, "evil")
+		check(t, os.MkdirAll(evil, 0o755))
+		prefix := "trusted"
+		if tt.userMarks {
+			prefix = "user"
+		}
+		if err := unix.Setxattr(evil, prefix+".overlay.redirect", []byte(tt.to), 0); err != nil {
+			t.Skipf("no such attributes here: %v", err)
+		}
+		var layers []stack.Node
+		for _, name := range []string{"up", "mid", "low"} {
+			layers = append(layers, onHost(t, filepath.Join(above, name)))
+		}
+		got, err := stack.New([]stack.Mount{{Path: "/", Layers: layers}}, tt.userMarks).List(t.Context(), "/", true)
+		if (err != nil) != tt.fails || err == nil && paths(got) != tt.want {
+			t.Errorf("%q in %s: %s, %v", tt.to, tt.in, paths(got), err)
+		}
+		check(t, os.RemoveAll(evil))
 	}
 }

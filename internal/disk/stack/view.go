@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +15,7 @@ type View struct {
 	mounts map[string]Mount
 	// points are the directories on the way to mounts, with the names of those in them that lead on.
 	points    map[string]map[string]bool
-	opaque    string // the attributes that overlays mark files by
-	white     string
+	marks     marks
 	unread    int // files that were left out, for they can't be read
 	elsewhere int // directories that are another file system's
 }
@@ -25,11 +23,13 @@ type View struct {
 // New is the view of mounts, one of which is at "/". userMarks says that overlays keep their
 // marks in attributes named user.overlay, not trusted.overlay.
 func New(mounts []Mount, userMarks bool) *View {
-	prefix := "trusted.overlay."
-	if userMarks {
-		prefix = "user.overlay."
+	v := &View{
+		mounts: map[string]Mount{}, points: map[string]map[string]bool{},
+		marks: marks{opaque: "trusted.overlay.opaque", white: "trusted.overlay.whiteout", redirect: "trusted.overlay.redirect"},
 	}
-	v := &View{mounts: map[string]Mount{}, points: map[string]map[string]bool{}, opaque: prefix + "opaque", white: prefix + "whiteout"}
+	if userMarks {
+		v.marks = marks{opaque: "user.overlay.opaque", white: "user.overlay.whiteout"}
+	}
 	for _, m := range mounts {
 		v.mounts[m.Path] = m
 		for at := m.Path; at != "/"; at = path.Dir(at) {
@@ -66,11 +66,31 @@ func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
+// marks are the names of attributes that overlays mark files by.
+type marks struct {
+	opaque, white string
+	redirect      string // "": the kernel follows none, for anybody can set such attributes
+}
+
 // file is one of the view: a directory, of several layers, or another's node.
 type file struct {
 	path   string
-	node   Node   // nil for a directory
-	layers []Node // of a directory, the topmost first
+	mount  string  // where the Mount is whose layers these are of
+	node   Node    // nil for a directory
+	layers []sheet // of a directory, the topmost first
+}
+
+// sheet is what one layer of a Mount has.
+type sheet struct {
+	Node
+	layer  int // its number, from the topmost on
+	lowest bool
+}
+
+// below is the sheet of what the same layer has below s.
+func (s sheet) below(n Node) sheet {
+	s.Node = n
+	return s
 }
 
 func (f file) isDir() bool { return f.node == nil }
@@ -82,61 +102,21 @@ func (f file) kind() Type {
 	return f.node.Type()
 }
 
-func (v *View) root() file { return file{path: "/", layers: v.mounts["/"].Layers} }
+func (v *View) root() file { return file{path: "/", mount: "/", layers: sheets(v.mounts["/"])} }
+
+func sheets(m Mount) (list []sheet) {
+	for i, n := range m.Layers {
+		list = append(list, sheet{n, i, i == len(m.Layers)-1})
+	}
+	return list
+}
 
 // at is the directory that is mounted at p, or that leads to one that is.
 func (v *View) at(p string) (file, bool) {
 	if m, ok := v.mounts[p]; ok {
-		return file{path: p, layers: m.Layers}, true
+		return file{path: p, mount: p, layers: sheets(m)}, true
 	}
-	return file{path: p}, v.points[p] != nil
-}
-
-// slot gathers what the layers have by one name, from the topmost down.
-type slot struct {
-	node   Node
-	layers []Node
-	hidden bool // by a whiteout, above all else
-	closed bool // what is below does not count
-}
-
-// add takes what the next layer has. white: that layer's directory may have whiteouts that are
-// files.
-func (v *View) add(s *slot, n Node, white bool) error {
-	kind := n.Type()
-	if white && kind == File && n.Size() == 0 {
-		mark, err := n.Attribute(v.white)
-		if err != nil {
-			return err
-		}
-		if mark != nil {
-			kind = Whiteout
-		}
-	}
-	switch {
-	case kind == Directory:
-		s.layers = append(s.layers, n)
-		mark, err := n.Attribute(v.opaque)
-		s.closed = bytes.Equal(mark, []byte("y"))
-		return err
-	case len(s.layers) > 0: // a directory above hides it
-	case kind == Whiteout:
-		s.hidden = true
-	default:
-		s.node = n
-	}
-	s.closed = true
-	return nil
-}
-
-// mayHide reports whether a layer's directory may have whiteouts that are files.
-func (v *View) mayHide(dir Node) (bool, error) {
-	mark, err := dir.Attribute(v.opaque)
-	return bytes.Equal(mark, []byte("x")), err
-}
-
-func (s *slot) file(p string) (file, bool) {
-	return file{path: p, node: s.node, layers: s.layers}, !s.hidden && (s.node != nil || len(s.layers) > 0)
+	return file{path: p, mount: p}, v.points[p] != nil
 }
 
 // child finds a name in a directory of the view.
@@ -146,27 +126,11 @@ func (v *View) child(dir file, name string) (file, error) {
 		f, _ := v.at(p)
 		return f, nil
 	}
-	var s slot
-	for _, layer := range dir.layers {
-		n, err := layer.Child(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		var white bool
-		if err == nil {
-			white, err = v.mayHide(layer)
-		}
-		if err == nil {
-			err = v.add(&s, n, white)
-		}
-		if err != nil {
-			return file{}, err
-		}
-		if s.closed {
-			break
-		}
+	s, err := v.look(dir, name)
+	if err != nil {
+		return file{}, err
 	}
-	if f, ok := s.file(p); ok {
+	if f, ok := s.file(p, dir.mount); ok {
 		return f, nil
 	}
 	if f, ok := v.at(p); ok {
@@ -181,7 +145,12 @@ func (v *View) children(ctx context.Context, dir file) ([]file, error) {
 	for _, layer := range dir.layers {
 		white, err := v.mayHide(layer)
 		if err == nil {
-			err = layer.Children(func(name string, node func() (Node, error)) error { return v.child1(ctx, slots, name, node, white) })
+			err = layer.Children(func(name string, node func() (Node, error)) error {
+				return v.child1(ctx, slots, name, func() (sheet, error) {
+					n, err := node()
+					return layer.below(n), err
+				}, white)
+			})
 		}
 		if err != nil && !v.pass(err) {
 			return nil, err
@@ -193,12 +162,23 @@ func (v *View) children(ctx context.Context, dir file) ([]file, error) {
 		if s := slots[name]; s != nil && v.mounts[p].Path == "" && len(s.layers) > 0 {
 			continue // it leads to a mount, and is there
 		}
-		slots[name] = &slot{layers: f.layers}
+		slots[name] = &slot{layers: f.layers, mount: f.mount}
 	}
 	list := make([]file, 0, len(slots))
 	for name, s := range slots {
 		p := path.Join(dir.path, name)
-		if f, ok := s.file(p); ok || v.points[dir.path][name] {
+		if s.to != "" {
+			found, err := v.look(dir, name)
+			if err != nil && !v.pass(err) {
+				return nil, err
+			}
+			s = &found
+		}
+		mount := dir.mount
+		if s.mount != "" {
+			mount = s.mount
+		}
+		if f, ok := s.file(p, mount); ok || v.points[dir.path][name] {
 			list = append(list, f)
 		}
 	}
@@ -207,7 +187,7 @@ func (v *View) children(ctx context.Context, dir file) ([]file, error) {
 }
 
 // child1 is children for one name of one layer.
-func (v *View) child1(ctx context.Context, slots map[string]*slot, name string, node func() (Node, error), white bool) error {
+func (v *View) child1(ctx context.Context, slots map[string]*slot, name string, node func() (sheet, error), white bool) error {
 	s := slots[name]
 	if s == nil {
 		if len(slots) >= maxChildren {
@@ -225,6 +205,9 @@ func (v *View) child1(ctx context.Context, slots map[string]*slot, name string, 
 	n, err := node()
 	if err == nil {
 		err = v.add(s, n, white)
+	}
+	if s.to != "" { // what is below lies elsewhere: look finds it
+		s.closed = true
 	}
 	if errors.Is(err, fs.ErrNotExist) || v.pass(err) {
 		return nil
