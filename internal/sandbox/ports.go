@@ -74,6 +74,7 @@ type Capabilities struct {
 	Disks     DiskFiles   // nil: disks of stopped ones can't be looked at
 	Usage     Measurer    // nil: what an instance uses is not known
 	Resize    Resizer     // nil: its instances keep the limits that they were started with
+	Whole     Wholer      // nil: its views show no directory by another path
 }
 
 // check says what spec needs that the wall of that name can't do.
@@ -107,6 +108,31 @@ type Warmer interface {
 	// Personal reports whether owner's instance of that spec has something in it that
 	// an instance for anybody lacks.
 	Personal(owner string, spec Spec) bool
+}
+
+// Wholer has views of directories of the host in which a renamed directory can show one of the host's.
+type Wholer interface {
+	// MakeWhole has all that such directories show lie on the sandbox's own disk, of a running sandbox or a
+	// stopped one, which nothing else changes meanwhile. What it shows is as it was. An error may
+	// leave some of it done, and it may be called again; where the disk has no room it is Exhausted.
+	MakeWhole(ctx context.Context, sb *Sandbox) (Moment, error)
+}
+
+// Moment is one in which no directory of a view shows one of the host's by another path.
+type Moment struct {
+	Shape string // what the view was then, for ChangesOptions; "": views are copies
+	// Release lets the sandbox's commands go on, which are held still for a while at most. It is never nil, and is
+	// to be called where there was no error.
+	Release func()
+}
+
+// ErrLoose is a backend's answer to ChangesOptions.Whole: something is not whole.
+var ErrLoose = Errorf(Unavailable, "a directory was renamed in the sandbox while its changes were read").WithHint("try again")
+
+// IsLoose reports whether err is ErrLoose, which may have come through a process.
+func IsLoose(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Kind == ErrLoose.Kind && e.Msg == ErrLoose.Msg
 }
 
 // Suspender stops instances of a backend with their processes and what those
@@ -180,6 +206,17 @@ type ChangesOptions struct {
 	Content bool     // file contents too, not just digests
 	Paths   []string // only these and what is below them; none means all
 	Filter  ChangesFilter
+	// Whole is for an apply, which deletes what was renamed at its old path: a directory that shows one of the
+	// base by another path is an error of ErrLoose's kind and text, until MakeWhole was called.
+	Whole bool
+	// Shape, with Whole, is that of the Moment whose changes these are to be: what is renamed or deleted in the sandbox
+	// while they are read is the same error, at whatever point of the stream.
+	Shape string
+	// Origins says that the stream tells what of the base each thing began as, also of what it leaves out.
+	Origins bool
+	// Selves, with Origins, has it tell what each thing is in the sandbox as well: an apply that took it before
+	// knows it by that.
+	Selves bool
 }
 
 // ChangesFilter leaves changes out of a stream, whose end says of how many files. The zero

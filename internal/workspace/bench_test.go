@@ -37,7 +37,7 @@ func writeAll(b *testing.B, dir string, content bool, w io.Writer) {
 		b.Fatal(err)
 	}
 	defer d.Close()
-	if err := workspace.WriteChanges(b.Context(), w, workspace.OverlayUpper(d, nil), options(content, past)); err != nil {
+	if err := workspace.WriteChanges(b.Context(), w, workspace.OverlayUpper(d, nil, nil), options(content, past)); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -47,13 +47,21 @@ type Change struct {
 	ModTime time.Time `json:"mtime,omitzero"`   // as the agent left it
 	Digest  Digest    `json:"digest,omitzero"`  // of a file's content
 	Target  string    `json:"target,omitempty"` // of a symlink
-	Detail  string    `json:"detail,omitempty"` // of a Special: "fifo", "socket", "device", "too deep", "too fragmented", "file that its directory's owner may not read"
+	Detail  string    `json:"detail,omitempty"` // of a Special: "fifo", "socket", "device", "too deep", "too fragmented", "file or directory that its directory's owner may not read"
 	// Opaque says of a directory that nothing of the base's shows through:
 	// what the stream does not name in it is gone.
 	Opaque bool `json:"opaque,omitempty"`
 	// Copied says that what is here began as the base's: at this path or, if
 	// the agent renamed it, at another.
 	Copied bool `json:"copied,omitempty"`
+	// Origin is what of the base it began as, where the stream was asked for that. An apply goes by it to
+	// leave in the base what is taken nowhere else.
+	Origin Origin `json:"-"`
+	// Self identifies it in the workspace, by whatever path: what an apply made of it is known by that later.
+	Self Origin `json:"-"`
+	// Shown says of a directory that the sandbox, which runs, has the directory of the base that it began as
+	// open: where that is removed, the sandbox can't list this one until it is started again.
+	Shown bool `json:"-"`
 
 	// Extents are the pieces of a file that hold data, ascending; the rest
 	// reads as zeros. Nil means one piece: the whole file.

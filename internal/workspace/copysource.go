@@ -96,7 +96,7 @@ func (w *copyWalk) entry(dir *os.File, name, rel string, depth int) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	if err := w.producer.entry(dir, name, rel, &st, was != nil); err != nil {
+	if err := w.producer.entry(node{dir: dir, name: name}, rel, &st, was != nil); err != nil {
 		return fmt.Errorf("%s: %w", term.Escape(rel), err)
 	}
 	return nil

@@ -61,15 +61,23 @@ func openFileAt(dir *os.File, name string) (*os.File, unix.Stat_t, error) {
 	if err != nil {
 		return nil, unix.Stat_t{}, err
 	}
+	st, err := regular(f)
+	if err != nil {
+		return nil, st, err
+	}
+	return f, st, nil
+}
+
+// regular looks at an open file, and closes it with an error where it is not a regular one.
+func regular(f *os.File) (unix.Stat_t, error) {
 	st, err := statFile(f)
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = errNotRegular
 	}
 	if err != nil {
 		f.Close()
-		return nil, st, err
 	}
-	return f, st, nil
+	return st, err
 }
 
 func readlinkAt(dir *os.File, name string) (string, error) {

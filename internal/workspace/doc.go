@@ -3,9 +3,11 @@
 //
 // Two sides use it, and they trust each other's code but not each other's
 // data. The producer (WriteChanges) reads what a sandbox left: the upper
-// directory of an overlay, or a copy and the manifest that was written with it
-// (Populate). It runs where the sandbox's disk is mounted and touches nothing
-// else. The consumer (Read, Load, Compare, WritePatch, Apply) runs as the user
+// directory of an overlay, with what of the directory below shows through
+// directories that were renamed, or a copy and the manifest that was written
+// with it (Populate). It runs where the sandbox's disk is mounted, reads the
+// directory below with its owner's rights and touches nothing else; before an
+// apply, Whole has what shows through copied to that disk. The consumer (Read, Load, Compare, WritePatch, Apply) runs as the user
 // who owns the directory, reads that directory itself and writes with that
 // user's rights only.
 //

@@ -118,7 +118,7 @@ func digestOf(content string) string {
 	}
 	defer d.Close()
 	var b bytes.Buffer
-	if err := workspace.WriteChanges(context.Background(), &b, workspace.OverlayUpper(d, nil), options(false, past)); err != nil {
+	if err := workspace.WriteChanges(context.Background(), &b, workspace.OverlayUpper(d, nil, nil), options(false, past)); err != nil {
 		panic(err)
 	}
 	for c := range workspace.Read(&b) {

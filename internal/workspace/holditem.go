@@ -75,7 +75,7 @@ func (c *comparer) holdTree(it *Item) error {
 		if it.Held != "" {
 			return nil
 		}
-		if st.Mode&unix.S_IFMT == unix.S_IFREG && !c.base.readable(rel) {
+		if kind, _ := kindOf(st); (kind == File || kind == Dir) && !c.base.readable(rel) {
 			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reasonUnread)
 		} else if reason := HeldByName(rel); reason == reasonGit || reason == reasonVCS {
 			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reason)
@@ -101,7 +101,7 @@ func (c *comparer) holdTree(it *Item) error {
 
 // detailUnreadable is what a Special is that was renamed in the view, with a content that is nobody's
 // there to read.
-const detailUnreadable = "file that its directory's owner may not read"
+const detailUnreadable = "file or directory that its directory's owner may not read"
 
 // Why files of the base stay that their directory's owner, or this process, may not read. A view
 // that is a copy does not have them, and nothing tells what a view has of one that was renamed.
@@ -142,7 +142,7 @@ func (b *Base) mayWriteIn(dir string) error {
 
 func noWriting(dir string) string { return "you may not write in " + term.Escape(dir) }
 
-// renamedUnread reports whether the stream has a file that its directory's owner may not read.
+// renamedUnread reports whether the stream has something that its directory's owner may not read.
 func (c *comparer) renamedUnread() bool {
 	if c.unread == nil {
 		unread := slices.ContainsFunc(c.set.entries, func(e entry) bool { return e.Kind == Special && e.Detail == detailUnreadable })
@@ -151,14 +151,22 @@ func (c *comparer) renamedUnread() bool {
 	return *c.unread
 }
 
-// readable reports whether the base's owner, and this process, may read a file in it.
+// readable reports whether the base's owner, and this process, may read a file in it, or list a directory
+// and open what is in that.
 func (b *Base) readable(rel string) bool {
 	d, name, err := b.in(rel)
 	if err != nil {
 		return false
 	}
 	st, err := statAt(d, name)
-	if err != nil || unix.Faccessat(int(d.Fd()), name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
+	if err != nil {
+		return false
+	}
+	want := uint32(unix.R_OK)
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		want |= unix.X_OK
+	}
+	if unix.Faccessat(int(d.Fd()), name, want, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
 	return b.ownerMay(&st, func() bool {
@@ -167,7 +175,7 @@ func (b *Base) readable(rel string) bool {
 	})
 }
 
-// ownerMay reports whether the base's owner may read a file.
+// ownerMay is readable for the base's owner alone.
 func (b *Base) ownerMay(st *unix.Stat_t, acl func() bool) bool {
 	top, err := statFile(b.dir)
 	if err != nil {
@@ -176,6 +184,9 @@ func (b *Base) ownerMay(st *unix.Stat_t, acl func() bool) bool {
 	owner := &rights.Reader{UID: top.Uid, GID: top.Gid}
 	if top.Uid == 0 {
 		owner = nil
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return owner.MayList(st.Uid, st.Gid, st.Mode, acl)
 	}
 	return owner.May(st.Uid, st.Gid, st.Mode, acl)
 }

@@ -303,7 +303,7 @@ func TestWriterErrorsAreReported(t *testing.T) {
 	r, w := io.Pipe()
 	gone := errors.New("gone")
 	r.CloseWithError(gone)
-	err := workspace.WriteChanges(t.Context(), w, workspace.OverlayUpper(openDir(t, upper), nil), options(true, past))
+	err := workspace.WriteChanges(t.Context(), w, workspace.OverlayUpper(openDir(t, upper), nil, nil), options(true, past))
 	if !errors.Is(err, gone) {
 		t.Errorf("WriteChanges = %v, want %v", err, gone)
 	}

@@ -31,6 +31,7 @@ type Set struct {
 	spool   *os.File
 	spooled int64
 	left    Left // what the stream left out
+	aside   []aside
 }
 
 // entry is a change and where its content lies.
@@ -82,7 +83,7 @@ func (s *Set) load(ctx context.Context, in *Reader, keep func(*Change) bool) err
 		}
 		c, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			s.left = in.Left()
+			s.left, s.aside = in.Left(), in.aside
 			return nil
 		}
 		if err != nil {

@@ -19,14 +19,26 @@ import (
 func overlay(t *testing.T, lower string) (merged, upper string) {
 	t.Helper()
 	dir := t.TempDir()
+	mount(t, "none", dir, "tmpfs", "") // the kernel writes each copy out
+	return overlayOn(t, lower, dir)
+}
+
+// overlayOn is overlay with its layers in a directory.
+func overlayOn(t *testing.T, lower, dir string) (merged, upper string) {
+	t.Helper()
 	upper, merged = filepath.Join(dir, "u"), filepath.Join(dir, "m")
-	work := filepath.Join(dir, "w")
-	for _, d := range []string{upper, merged, work} {
+	for _, d := range []string{upper, merged, filepath.Join(dir, "w")} {
 		must(t, os.Mkdir(d, 0o755))
 	}
-	mount(t, "overlay", merged, "overlay",
-		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=off,metacopy=off,index=off", lower, upper, work))
+	mountView(t, lower, merged, upper)
 	return merged, upper
+}
+
+// mountView mounts a view as overlayOn does.
+func mountView(t *testing.T, lower, merged, upper string) {
+	t.Helper()
+	mount(t, "overlay", merged, "overlay",
+		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s/w,redirect_dir=on,metacopy=off,index=off", lower, upper, filepath.Dir(upper)))
 }
 
 // copyTree is cp -a.
@@ -105,7 +117,7 @@ func drawPath(rt *rapid.T) string {
 // mutate does one random thing to a tree. What is impossible is not done.
 func mutate(rt *rapid.T, root string) {
 	p := filepath.Join(root, drawPath(rt))
-	switch rapid.IntRange(0, 7).Draw(rt, "op") {
+	switch rapid.IntRange(0, 10).Draw(rt, "op") {
 	case 0, 1:
 		os.MkdirAll(filepath.Dir(p), 0o755)
 		os.WriteFile(p, rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(rt, "content"), 0o644)
@@ -121,6 +133,11 @@ func mutate(rt *rapid.T, root string) {
 		os.Rename(p, filepath.Join(root, drawPath(rt)))
 	case 7:
 		os.Link(p, filepath.Join(root, drawPath(rt)))
+	case 8:
+		os.Rename(p, filepath.Join(root, drawPath(rt)))
+	case 9, 10:
+		flags := rapid.SampledFrom([]uint{unix.RENAME_NOREPLACE, unix.RENAME_EXCHANGE}).Draw(rt, "flags")
+		unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, filepath.Join(root, drawPath(rt)), flags)
 	}
 }
 
@@ -140,13 +157,13 @@ func TestOverlayRoundTrip(t *testing.T) {
 			mutate(rt, base)
 		}
 		must(t, unix.Mount("overlay", merged, "overlay", 0,
-			fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=off,metacopy=off,index=off", base, upper, work)))
+			fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on,metacopy=off,index=off", base, upper, work)))
 		defer unix.Unmount(merged, unix.MNT_DETACH)
 		for range rapid.IntRange(1, 15).Draw(rt, "after") {
 			mutate(rt, merged)
 		}
 		copyTree(t, base, target)
-		check(t, rt, stream(t, upper, options(true, future)), target, merged)
+		check(t, rt, streamOver(t, upper, base, options(true, future)), target, merged)
 	})
 }
 

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,8 @@ type Options struct {
 	// Since is when the workspace was made. A Copy that was given none takes
 	// it from its manifest.
 	Since time.Time
+	// Mark names what has the view mounted; "": nothing has.
+	Mark string
 }
 
 // Source is a workspace to read changes from: OverlayUpper or Copy.
@@ -45,7 +48,8 @@ func WriteChanges(ctx context.Context, w io.Writer, src Source, opts Options) er
 	if err != nil {
 		return err
 	}
-	h := Header{Since: opts.Since, Content: opts.Content}
+	_, apart := src.(*copySource)
+	h := Header{Since: opts.Since, Content: opts.Content, Apart: apart && opts.Origins}
 	if h.Since.IsZero() {
 		h.Since = src.since()
 	}
@@ -56,9 +60,18 @@ func WriteChanges(ctx context.Context, w io.Writer, src Source, opts Options) er
 	if err != nil {
 		return fmt.Errorf("write changes: %w", err)
 	}
-	p := &producer{ctx: ctx, out: out, sel: sel, filter: newFilter(opts.Filter, sel), dig: newDigester(), small: make([]byte, smallFile+1)}
+	p := &producer{
+		ctx: ctx, out: out, sel: sel, filter: newFilter(opts.Filter, sel), dig: newDigester(), small: make([]byte, smallFile+1),
+		whole: opts.Whole, origins: opts.Origins, selves: opts.Selves, mark: opts.Mark,
+	}
+	if opts.Shape != "" {
+		p.shape = &summer{sha256.New()}
+	}
 	if err := src.write(p); err != nil {
 		return fmt.Errorf("write changes: %w", err)
+	}
+	if opts.Shape != "" && p.shape.sum().String() != opts.Shape {
+		return ErrLoose
 	}
 	if err := out.close(); err != nil {
 		return fmt.Errorf("write changes: %w", err)
@@ -77,8 +90,15 @@ type producer struct {
 	sel   selection
 	dig   *digester
 	small []byte
+	lower *opener // of an overlay: what lies below it
 
-	reader *rights.Reader // who may read what is written; nil: all of it
+	origins bool           // tell what things began as
+	selves  bool           // and what they are
+	mark    string         // what has the view mounted; "": nothing
+	aside   bool           // what is walked is not selected: only its origins are told
+	whole   bool           // no directory may show one of the base at another path
+	shape   *summer        // of what Shape sums; nil: nobody asks
+	reader  *rights.Reader // who may read what is written; nil: all of it
 
 	filter *filter
 	in     verdict // about the directory that is walked
@@ -88,7 +108,7 @@ type producer struct {
 // enter decides about a path of the directory that is walked, and makes that the current
 // one. What it returns goes back to how it was.
 func (p *producer) enter(rel string, dir bool) (leave func()) {
-	if p.filter.all {
+	if p.filter.all || p.aside {
 		return func() {}
 	}
 	in, left := p.in, p.left
@@ -106,14 +126,20 @@ func (p *producer) enter(rel string, dir bool) (leave func()) {
 
 // write writes a change, or counts it where it is left out.
 func (p *producer) write(c *Change, body io.ReaderAt) error {
-	if p.left == nil {
+	if p.left == nil && !p.aside {
 		return p.out.write(p.ctx, c, body)
 	}
-	if c.Kind != Dir {
+	if c.Kind != Dir && !p.aside {
 		*p.left++
+	}
+	if c.Kind == Dir && c.Shown || c.Kind != Dir && (!c.Origin.IsZero() || !c.Self.IsZero()) {
+		p.out.aside = appendAside(p.out.aside, c)
 	}
 	return context.Cause(p.ctx)
 }
+
+// without reports whether what is walked is left out.
+func (p *producer) without() bool { return p.left != nil || p.aside }
 
 // wants reports whether a path is to be written, as selected or as the parent
 // of something that is.
@@ -125,18 +151,65 @@ func tooDeep(rel string, depth int) bool {
 	return depth >= MaxDepth || len(rel) > maxPath-maxName-1
 }
 
+// node is what is not a directory, by its name in an open one.
+type node struct {
+	dir   *os.File
+	name  string
+	lower bool // it is the base's, and read as that is
+	known bool // the base has it now: that it was copied from there says no more
+}
+
+// open opens the regular file that n is.
+func (p *producer) open(n node) (*os.File, unix.Stat_t, error) {
+	if !n.lower {
+		return openFileAt(n.dir, n.name)
+	}
+	f, err := p.openHere(n.dir, n.name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, unix.Stat_t{}, err
+	}
+	st, err := regular(f)
+	return f, st, err
+}
+
+// readlink reads the link that n is.
+func (p *producer) readlink(n node) (target string, err error) {
+	if !n.lower {
+		return readlinkAt(n.dir, n.name)
+	}
+	err = p.lower.do(func() (err error) {
+		target, err = readlinkAt(n.dir, n.name)
+		return err
+	})
+	return target, err
+}
+
+// origins returns what n began as, and, with selves, what it is in the upper layer.
+func (n node) origins(selves bool) (origin, self Origin) {
+	if n.lower {
+		return identify(n.dir, n.name), Origin{}
+	}
+	if selves {
+		self = identify(n.dir, n.name)
+	}
+	return originAt(n.dir, n.name), self
+}
+
 // entry writes what is not a directory. What is gone is left out.
-func (p *producer) entry(dir *os.File, name, rel string, st *unix.Stat_t, copied bool) error {
+func (p *producer) entry(n node, rel string, st *unix.Stat_t, copied bool) error {
 	c := Change{Path: rel, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim), Copied: copied}
 	c.Kind, c.Detail = kindOf(st)
-	if p.left != nil {
+	if p.origins {
+		c.Origin, c.Self = n.origins(p.selves)
+	}
+	if p.without() {
 		return p.write(&c, nil)
 	}
 	switch c.Kind {
 	case File:
-		return p.file(dir, name, c)
+		return p.file(n, c)
 	case Symlink:
-		target, err := readlinkAt(dir, name)
+		target, err := p.readlink(n)
 		if errors.Is(err, unix.EINVAL) || err != nil && gone(err) {
 			return nil
 		}
@@ -148,8 +221,8 @@ func (p *producer) entry(dir *os.File, name, rel string, st *unix.Stat_t, copied
 	return p.write(&c, nil)
 }
 
-func (p *producer) file(dir *os.File, name string, c Change) error {
-	f, st, err := openFileAt(dir, name)
+func (p *producer) file(n node, c Change) error {
+	f, st, err := p.open(n)
 	if err != nil {
 		if gone(err) {
 			return nil
@@ -158,9 +231,9 @@ func (p *producer) file(dir *os.File, name string, c Change) error {
 	}
 	defer f.Close()
 	c.Mode, c.ModTime = st.Mode&0o7777, statTime(st.Mtim)
-	c.Copied = c.Copied || hasOrigin(f)
-	if !p.reader.May(st.Uid, st.Gid, st.Mode, hasACL(f)) {
-		c.Kind, c.Detail = Special, detailUnreadable
+	c.Copied = c.Copied || !n.known && hasOrigin(f)
+	if !n.lower && !p.reader.May(st.Uid, st.Gid, st.Mode, hasACL(f)) {
+		c.Kind, c.Detail, c.Mode = Special, detailUnreadable, 0 // as one is that was not copied yet
 		return p.write(&c, nil)
 	}
 	if st.Size <= smallFile {

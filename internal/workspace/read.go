@@ -22,6 +22,7 @@ type Reader struct {
 	entries int64
 	last    string   // the path before
 	left    Left     // known at the end
+	aside   []aside  // the same
 	dirs    []string // the directories that the next path may be in, outermost first
 	err     error
 }
@@ -44,10 +45,10 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if err != nil || h.Size != 0 {
 		return nil, badStream("bad header")
 	}
-	if err := onlyRecords(h, recordVersion, recordSince, recordContent); err != nil {
+	if err := onlyRecords(h, recordVersion, recordSince, recordContent, recordApart); err != nil {
 		return nil, err
 	}
-	s.header = Header{Since: time.Unix(0, since), Content: h.PAXRecords[recordContent] == "1"}
+	s.header = Header{Since: time.Unix(0, since), Content: h.PAXRecords[recordContent] == "1", Apart: h.PAXRecords[recordApart] == "1"}
 	return s, nil
 }
 
@@ -75,6 +76,17 @@ func (s *Reader) next() (Change, error) {
 	h, err := s.tr.Next()
 	if err != nil {
 		return Change{}, broken(err)
+	}
+	if h.PAXRecords[recordKind] == kindAside && s.aside == nil {
+		if s.aside, err = readAside(s.tr, h); err != nil {
+			return Change{}, err
+		}
+		if h, err = s.tr.Next(); err != nil {
+			return Change{}, broken(err)
+		}
+		if h.PAXRecords[recordKind] != kindEnd {
+			return Change{}, badStream("changes after what is left out")
+		}
 	}
 	if h.PAXRecords[recordKind] == kindEnd {
 		return Change{}, s.end(h)
@@ -118,21 +130,29 @@ func (s *Reader) change(h *tar.Header) (Change, error) {
 		return c, badStream("mode %o", h.Mode)
 	}
 	var typ byte = tar.TypeReg
-	err := error(nil)
+	var err error
+	for name, to := range map[string]*Origin{recordOrigin: &c.Origin, recordSelf: &c.Self} {
+		if text := rec[name]; text != "" {
+			if *to, err = parseOrigin(text); err != nil {
+				return c, badStream("%v", err)
+			}
+		}
+	}
 	switch c.Kind {
 	case File:
 		err = s.file(&c, h)
 	case Dir:
 		typ = tar.TypeDir
 		c.Path, c.Opaque = strings.TrimSuffix(h.Name, "/"), rec[recordOpaque] == "1"
-		err = onlyRecords(h, recordOpaque, recordCopied)
+		c.Shown = rec[recordShown] == "1"
+		err = onlyRecords(h, recordOpaque, recordCopied, recordOrigin, recordShown)
 	case Symlink:
 		typ = tar.TypeSymlink
 		c.Target = h.Linkname
 		if c.Target == "" || len(c.Target) > maxPath || strings.IndexByte(c.Target, 0) >= 0 {
 			return c, badStream("link target of %d bytes", len(c.Target))
 		}
-		err = onlyRecords(h, recordCopied)
+		err = onlyRecords(h, recordCopied, recordOrigin, recordSelf)
 	case Deleted:
 		c.Mode, c.ModTime = 0, time.Time{}
 		err = onlyRecords(h)
@@ -140,7 +160,7 @@ func (s *Reader) change(h *tar.Header) (Change, error) {
 		if c.Detail = rec[recordDetail]; c.Detail == "" || len(c.Detail) > 64 {
 			return c, badStream("special entry without a name")
 		}
-		err = onlyRecords(h, recordDetail, recordCopied)
+		err = onlyRecords(h, recordDetail, recordCopied, recordOrigin, recordSelf)
 	default:
 		return c, badStream("unknown kind %q", term.Escape(string(c.Kind)))
 	}
@@ -158,7 +178,7 @@ func (s *Reader) file(c *Change, h *tar.Header) (err error) {
 	if err := c.Digest.UnmarshalText([]byte(rec[recordDigest])); err != nil || c.Digest.IsZero() {
 		return badStream("file without a digest")
 	}
-	if err := onlyRecords(h, recordSize, recordDigest, recordExtents, recordCopied); err != nil {
+	if err := onlyRecords(h, recordSize, recordDigest, recordExtents, recordCopied, recordOrigin, recordSelf); err != nil {
 		return err
 	}
 	if !s.header.Content {

@@ -36,6 +36,14 @@ const (
 	recordDetail   = recordPrefix + "detail"
 	recordIgnored  = recordPrefix + "ignored"  // of the end: of how many files changes were left out: Left
 	recordExcluded = recordPrefix + "excluded" // the same
+	recordApart    = recordPrefix + "apart"    // of the header
+	recordOrigin   = recordPrefix + "origin"
+	recordSelf     = recordPrefix + "self"
+	recordShown    = recordPrefix + "shown"
+
+	// What is not in the stream and began as something of the base is in one entry before the end.
+	asideName = "carboy-aside"
+	kindAside = "aside"
 )
 
 // Header opens a stream.
@@ -45,6 +53,9 @@ type Header struct {
 	Since time.Time
 	// Content says that files carry their contents.
 	Content bool
+	// Apart says that nothing of the base shows in the workspace: what the base has gained since is in it only if
+	// the stream names it. It is told where origins are.
+	Apart bool
 }
 
 // streamWriter writes a stream. Changes must come in comparePaths' order,
@@ -54,6 +65,7 @@ type streamWriter struct {
 	content bool
 	entries int64
 	left    Left
+	aside   []byte // what is left out and has an origin, as readAside reads it
 	buf     []byte // for copying contents
 }
 
@@ -66,6 +78,9 @@ func newStreamWriter(w io.Writer, h Header) (*streamWriter, error) {
 	}
 	if h.Content {
 		rec[recordContent] = "1"
+	}
+	if h.Apart {
+		rec[recordApart] = "1"
 	}
 	return s, s.tw.WriteHeader(record(headerName, tar.TypeReg, rec))
 }
@@ -106,6 +121,15 @@ func (s *streamWriter) write(ctx context.Context, c *Change, body io.ReaderAt) e
 	if c.Copied {
 		h.PAXRecords[recordCopied] = "1"
 	}
+	if !c.Origin.IsZero() {
+		h.PAXRecords[recordOrigin] = c.Origin.String()
+	}
+	if !c.Self.IsZero() {
+		h.PAXRecords[recordSelf] = c.Self.String()
+	}
+	if c.Shown {
+		h.PAXRecords[recordShown] = "1"
+	}
 	if err := s.tw.WriteHeader(h); err != nil {
 		return err
 	}
@@ -138,6 +162,16 @@ func (s *streamWriter) writeBody(ctx context.Context, ext []Extent, body io.Read
 
 // close writes the end record. Without it a reader takes the stream for cut.
 func (s *streamWriter) close() error {
+	if len(s.aside) > 0 {
+		h := record(asideName, tar.TypeReg, map[string]string{recordKind: kindAside})
+		h.Size = int64(len(s.aside))
+		if err := s.tw.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := s.tw.Write(s.aside); err != nil {
+			return err
+		}
+	}
 	rec := map[string]string{recordKind: kindEnd, recordEntries: strconv.FormatInt(s.entries, 10)}
 	for name, n := range map[string]int64{recordIgnored: s.left.Ignored, recordExcluded: s.left.Excluded} {
 		if n > 0 {

@@ -143,14 +143,29 @@ func options(content bool, since time.Time, paths ...string) workspace.Options {
 // stream returns the changes in an upper directory.
 func stream(t *testing.T, upper string, opts workspace.Options) []byte {
 	t.Helper()
-	return streamFor(t, nil, upper, opts)
+	return written(t, workspace.OverlayUpper(openDir(t, upper), nil, nil), opts)
 }
 
-// streamFor is stream where reader owns the base; nil: that is root.
+// streamFor is stream where reader owns the base.
 func streamFor(t *testing.T, reader *rights.Reader, upper string, opts workspace.Options) []byte {
 	t.Helper()
+	return written(t, workspace.OverlayUpper(openDir(t, upper), nil, reader), opts)
+}
+
+// streamOver is stream for a view of base in which something may have been renamed.
+func streamOver(t *testing.T, upper, base string, opts workspace.Options) []byte {
+	t.Helper()
+	return written(t, workspace.OverlayUpper(openDir(t, upper), below(base), nil), opts)
+}
+
+func below(base string) *workspace.Below {
+	return &workspace.Below{Open: func() (*os.File, error) { return os.Open(base) }}
+}
+
+func written(t *testing.T, src workspace.Source, opts workspace.Options) []byte {
+	t.Helper()
 	var b bytes.Buffer
-	if err := workspace.WriteChanges(t.Context(), &b, workspace.OverlayUpper(openDir(t, upper), reader), opts); err != nil {
+	if err := workspace.WriteChanges(t.Context(), &b, src, opts); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

@@ -34,6 +34,7 @@ var oneWay = []struct {
 			"internal/quarantine/keep.go":           "a pack, in the user's repository",
 			"internal/workspace/stage.go":           "a user's files, all at once",
 			"internal/workspace/commit.go":          "a user's directories",
+			"internal/workspace/whole.go":           "a sandbox's own disk, before what it has a copy of is deleted",
 			"internal/store/seal.go":                "a file that is locked in place",
 		},
 	},

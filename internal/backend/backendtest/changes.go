@@ -93,7 +93,7 @@ func changesOfOthers(t *testing.T, w *world) {
 	b := w.begin(t, over(t, sandbox.WorkspaceCOW, dir))
 	b.sh(t, "", "! cat secret && mv secret a && mv shared b && mv own c && chmod 600 c")
 	want := map[string]string{
-		"secret": "deleted", "a": "special file that its directory's owner may not read",
+		"secret": "deleted", "a": "special file or directory that its directory's owner may not read",
 		"shared": "deleted", "b": "file shared\n", "own": "deleted", "c": "file own\n",
 	}
 	if diff := cmp.Diff(want, w.changesOf(t, b.sb, sandbox.ChangesOptions{Content: true})); diff != "" {

@@ -97,7 +97,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer upper.Close()
-	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper, readerOf(p.Others)), opts)
+	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper, nil, readerOf(p.Others)), opts)
 }
 
 // readerOf is who may read what is in a view's upper layer: the owner of the directory that the view
