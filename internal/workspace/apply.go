@@ -47,6 +47,9 @@ type ApplyOptions struct {
 	// Applied are the Marks of earlier results for the same workspace: what
 	// Apply itself wrote is no change of the host's.
 	Applied []Mark
+	// Note, if set, is called before directories are renamed, with Applied and where that goes along: what is kept of
+	// it stands in for Applied if this process is killed before there are Marks. An error ends it with nothing changed.
+	Note func([]Mark) error
 }
 
 // Mark identifies what Apply left at a path.
@@ -54,10 +57,14 @@ type Mark struct {
 	Path  string `json:"path"`
 	Dev   uint64 `json:"dev"`
 	Ino   uint64 `json:"ino"`
-	CTime int64  `json:"ctime"` // ns since 1970
+	CTime int64  `json:"ctime"` // ns since 1970; 0: any, of a directory that an Apply was about to rename, or rename in
 	// Others says that the mark is for a file that had this path, and has other
 	// names: wherever those are.
 	Others bool `json:"others,omitempty"`
+	// Self is that of the change which was applied there, where it is known and the path has a file or a link.
+	Self Origin `json:"self,omitzero"`
+	// Made says that Apply put what the path has where nothing was, or a directory where none was.
+	Made bool `json:"made,omitempty"`
 }
 
 // Outcome is an item that was left alone.
@@ -87,7 +94,8 @@ type Result struct {
 // nothing is merged. If anything selected is in conflict, nothing is changed
 // and the error is a Conflict; Result names all of it.
 //
-// Then it writes, in order. A file is made whole under no name, or a temporary
+// Then it writes, in order. Directories that were renamed in the workspace, and are taken with all that is in
+// them, are renamed first. A file is made whole under no name, or a temporary
 // one beside its target, synced, and put in place in one step, so that at any
 // moment the old or the new one is there. Between the last look at a target
 // and that step lie microseconds in which a change on the host is lost. A file
@@ -113,7 +121,7 @@ func Apply(ctx context.Context, base *Base, r io.Reader, opts ApplyOptions) (*Re
 		return &Result{}, err
 	}
 	defer set.Close()
-	diff, err := Compare(ctx, base, set, CompareOptions{Paths: opts.Paths, Filter: opts.Filter, Brought: opts.Brought})
+	diff, err := Compare(ctx, base, set, opts.compare())
 	if err != nil {
 		return &Result{}, err
 	}
@@ -136,7 +144,12 @@ func Apply(ctx context.Context, base *Base, r io.Reader, opts ApplyOptions) (*Re
 		}
 		return &a.result, nil
 	}
-	return &a.result, a.commit()
+	return &a.result, a.carryOut()
+}
+
+// compare are the options by which what is to be applied is compared with the base.
+func (o *ApplyOptions) compare() CompareOptions {
+	return CompareOptions{Paths: o.Paths, Filter: o.Filter, Brought: o.Brought, Applied: o.Applied}
 }
 
 // clockSlack is by how much a change time may lie before the moment of the
@@ -155,9 +168,14 @@ type applier struct {
 	set    *Set
 	limit  time.Time
 	plan   []*Item
+	whole  []*Item // the plan before directories were renamed; nil: none was
 	stage  stage
 	result Result
 
+	own     map[inode]ownTime
+	moved   []move
+	made    map[string]bool // directories for those that were renamed
+	dirs    map[string]bool // of the base: whether they are others than the workspace's
 	touched map[string]bool // directories that were written to
 	modes   []dirMode       // of new directories, to set when they are full
 
@@ -165,8 +183,10 @@ type applier struct {
 }
 
 func newApplier(ctx context.Context, base *Base, opts ApplyOptions) (*applier, error) {
-	a := &applier{ctx: ctx, base: base, opts: opts, marks: map[string][]Mark{}, touched: map[string]bool{}}
-	a.others, a.lostNames = map[inode]int64{}, map[inode]lostName{}
+	a := &applier{
+		ctx: ctx, base: base, opts: opts, marks: map[string][]Mark{}, others: map[inode]int64{}, lostNames: map[inode]lostName{},
+		touched: map[string]bool{}, dirs: map[string]bool{}, own: map[inode]ownTime{}, made: map[string]bool{},
+	}
 	a.result = Result{Applied: []Item{}, Held: []Item{}, Declined: []Item{}, Conflicts: []Outcome{}}
 	if opts.Force && len(opts.Paths) == 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "apply: force needs the paths it is for").
@@ -198,6 +218,7 @@ func newApplier(ctx context.Context, base *Base, opts ApplyOptions) (*applier, e
 
 // preflight sorts the items into what is applied and what is not.
 func (a *applier) preflight(diff *Diff) error {
+	a.holdElsewhere(diff)
 	asked := askedDirs(diff)
 	out := map[string]string{} // paths that stay as they are on the host → how that came
 	for i := range diff.Items {
@@ -205,7 +226,7 @@ func (a *applier) preflight(diff *Diff) error {
 		if err := context.Cause(a.ctx); err != nil {
 			return err
 		}
-		if it.Held != "" && !a.allowed(it) {
+		if it.heldElsewhere || it.Held != "" && !a.allowed(it) {
 			a.result.Held = append(a.result.Held, *it)
 			out[it.Path] = "held back"
 			continue
@@ -266,6 +287,7 @@ func (a *applier) confirm(asked map[string]bool) error {
 		}
 	}
 	a.plan = plan
+	a.keepDeclined()
 	a.dropEmptyDirs(asked)
 	return nil
 }
@@ -352,7 +374,11 @@ func (a *applier) conflict(it *Item) (string, error) {
 		return "", nil
 	case a.changed(it.Path, it.base):
 		return a.changedReason(it), nil
-	case it.Was == Dir && it.Kind != Dir:
+	}
+	if dir := a.replacedAround(it.Path); dir != "" {
+		return term.Escape(dir) + " is not the directory that it was when the workspace was made", nil
+	}
+	if it.Was == Dir && it.Kind != Dir {
 		return a.changedBelow(it.Path)
 	}
 	return "", nil
@@ -371,14 +397,15 @@ func (a *applier) changedReason(it *Item) string {
 // changed reports whether something of the base is not as it was when the
 // workspace was made, nor as an earlier Apply left it.
 func (a *applier) changed(rel string, s stamp) bool {
-	if s.ctime < a.limit.UnixNano() {
+	ctime := a.ctime(s)
+	if ctime < a.limit.UnixNano() {
 		return false
 	}
-	if left, ok := a.others[s.inode()]; ok && left == s.ctime {
+	if left, ok := a.others[s.inode()]; ok && left == ctime {
 		return false
 	}
-	return !slices.ContainsFunc(a.marks[rel], func(m Mark) bool {
-		return m.Dev == s.dev && m.Ino == s.ino && m.CTime == s.ctime
+	return !slices.ContainsFunc(a.marks[a.wasAt(rel)], func(m Mark) bool {
+		return m.Dev == s.dev && m.Ino == s.ino && (m.CTime == ctime || m.CTime == 0)
 	})
 }
 

@@ -25,7 +25,7 @@ func (b Brought) is(c *Change) bool {
 	case c.Kind == Symlink:
 		return b.Target == c.Target
 	}
-	return c.Kind == Deleted || c.Kind == Dir && !c.Opaque
+	return c.Kind == Deleted || c.Kind == Dir
 }
 
 // broughtSet is what was brought, by path: after a sync that was killed there may be two

@@ -43,6 +43,9 @@ func (a *applier) commit() error {
 	if err := a.flush(); failed == nil {
 		failed = err
 	}
+	if failed == nil {
+		a.addWhole()
+	}
 	if err := a.settle(); failed == nil && err != nil {
 		failed = noRoom("apply", err)
 	}
@@ -294,10 +297,11 @@ func (a *applier) removeTree(it *Item) error {
 	if err != nil {
 		return err
 	}
-	return a.removeDir(parent, name, it.Path)
+	return a.removeDir(parent, name, it.Path, keptDirs(it))
 }
 
-func (a *applier) removeDir(parent *os.File, name, rel string) error {
+// removeDir removes a directory and what is in it, but for those directories that are kept.
+func (a *applier) removeDir(parent *os.File, name, rel string, kept map[string]bool) error {
 	d, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
@@ -320,13 +324,17 @@ func (a *applier) removeDir(parent *os.File, name, rel string) error {
 			return errMoved
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			err = a.removeDir(d, n, p)
+			err = a.removeDir(d, n, p, kept)
 		} else {
 			err = a.drop(d, n, p, func() error { return unix.Unlinkat(int(d.Fd()), n, 0) })
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if kept[rel] {
+		a.touched[rel] = true
+		return nil
 	}
 	return unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
 }
@@ -342,7 +350,13 @@ func (a *applier) settle() error {
 	}
 	a.markLost(marks)
 	for _, it := range a.result.Applied {
+		key := markKey{path: it.Path}
+		was := marks[key]
 		a.mark(marks, it.Path)
+		if m, ok := marks[key]; ok {
+			m.Self, m.Made = it.Self, was.Made || a.makes(&it)
+			marks[key] = m
+		}
 	}
 	var errs []error
 	for i := len(a.modes) - 1; i >= 0; i-- {
@@ -352,11 +366,39 @@ func (a *applier) settle() error {
 		errs = append(errs, a.syncDir(dir))
 		a.mark(marks, dir)
 	}
+	a.forgetGone(marks)
 	for _, m := range marks {
 		a.result.Marks = append(a.result.Marks, m)
 	}
 	sortMarks(a.result.Marks)
 	return errors.Join(errs...)
+}
+
+// forgetGone drops the marks of what went with a directory: another file may have its inode soon.
+func (a *applier) forgetGone(marks map[markKey]Mark) {
+	gone := map[string]bool{}
+	for i := range a.result.Applied {
+		if it := &a.result.Applied[i]; it.Was == Dir && it.Kind != Dir {
+			gone[it.Path] = true
+		}
+	}
+	for key := range marks {
+		for p := key.path; len(gone) > 0 && p != "" && p != "."; p, _ = splitPath(p) {
+			if gone[p] {
+				a.mark(marks, key.path)
+				break
+			}
+		}
+	}
+}
+
+// makes reports whether an item that was applied is Made. A directory that a copy began with is not named in a stream
+// unless something in it is another.
+func (a *applier) makes(it *Item) bool {
+	if it.Kind == Dir && it.Copied && a.set.header.Apart {
+		return false
+	}
+	return it.Class == Added || it.Class == TypeChanged && it.Kind == Dir
 }
 
 func (a *applier) settleMode(m dirMode) error {
@@ -390,5 +432,9 @@ func (a *applier) mark(marks map[markKey]Mark, rel string) {
 		delete(marks, markKey{path: rel})
 		return
 	}
-	marks[markKey{path: rel}] = newMark(rel, st)
+	was, m := marks[markKey{path: rel}], newMark(rel, st)
+	if was.Dev == m.Dev && was.Ino == m.Ino {
+		m.Self, m.Made = was.Self, was.Made
+	}
+	marks[markKey{path: rel}] = m
 }

@@ -63,6 +63,18 @@ type Item struct {
 
 	heldForText  bool // Held is for what its content says
 	unchangeable bool // blocked is for what this process may not do
+
+	// With is what has to be named beside it, where it is held back for what is not taken there.
+	With string `json:"-"`
+
+	elsewhere     []elsewhere // where in the workspace is what the base loses by it
+	heldElsewhere bool        // Held is for that
+	heldBefore    string      // and what it was else
+	moves         []move      // of directories of the base in it, to where they are in the workspace
+	shown         []string    // directories of the base in it that the running sandbox has open
+	shownAs       string      // one of them, in the sandbox
+	onlyShown     bool        // nothing can be done while the sandbox runs
+	stuck         bool        // With can't be taken either
 }
 
 // Diff is what a set of changes would do to a base.
@@ -87,6 +99,8 @@ type CompareOptions struct {
 	// Brought is what syncs put into the workspace: where that is still as it was
 	// brought, it is no change.
 	Brought []Brought
+	// Applied are the Marks of earlier applies: what they wrote is known by them, by whatever path it goes since.
+	Applied []Mark
 }
 
 // Summary counts a diff's items.
@@ -144,8 +158,16 @@ func Compare(ctx context.Context, base *Base, set *Set, o CompareOptions) (*Diff
 		ctx: ctx, base: base, set: set, sel: sel, bare: newBareFinder(base, set),
 		dig: newDigester(), buf: make([]byte, 256<<10), items: []Item{},
 		filter: newFilter(o.Filter, sel), brought: broughtByPath(o.Brought), left: set.left,
+		find: newFinder(set, o.Applied), added: newAdditions(base, set.header.Since, o),
 	}
-	if err := c.run(); err != nil {
+	err = c.run()
+	if err == nil && set.header.Apart {
+		err = c.unmade(o.Applied)
+	}
+	if err == nil {
+		err = c.findElsewhere()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
 	if err := c.checkFound(o.Paths); err != nil {
@@ -175,6 +197,8 @@ type comparer struct {
 	filter  *filter
 	brought broughtSet
 	left    Left
+	find    *finder
+	added   *additions
 	unread  *bool // set names something that its directory's owner may not read; nil: nobody looked
 }
 
@@ -196,25 +220,27 @@ func (c *comparer) dropEmptyDirs() {
 
 func (c *comparer) run() error {
 	opaque := "" // the outermost opaque directory around the current path
+	grows := false
 	for i := range c.set.entries {
 		e := &c.set.entries[i]
 		if opaque != "" && !below(e.Path, opaque) {
 			opaque = ""
 		}
 		if e.Kind == Dir && e.Opaque && opaque == "" {
-			opaque = e.Path
+			opaque, grows = e.Path, c.added.takes(e.Path)
 		}
 		var err error
 		switch {
 		case c.sel.has(e.Path):
 			if err = c.entry(e); err == nil && e.Kind == Dir && opaque != "" {
-				err = c.hidden(i)
+				err = c.hidden(e.Path, grows)
 			}
 		case e.Kind != Dir:
 			err = c.implied(c.sel.under(e.Path))
 		case opaque != "":
 			err = c.implied(slices.DeleteFunc(c.sel.under(e.Path), func(p string) bool {
-				return c.set.find(childOf(e.Path, p)) != nil
+				child := childOf(e.Path, p)
+				return c.set.find(child) != nil || grows && c.added.is(child)
 			}))
 		}
 		if err != nil {
@@ -259,10 +285,9 @@ func (c *comparer) implied(paths []string) error {
 	return nil
 }
 
-// hidden adds a deletion for everything that the base has in the opaque
-// directory of entry i and the stream does not.
-func (c *comparer) hidden(i int) error {
-	dir := c.set.entries[i].Path
+// hidden adds a deletion for everything that the base has in an opaque directory
+// and the stream does not. grows says that what the host's user added to it is none.
+func (c *comparer) hidden(dir string, grows bool) error {
 	st, err := c.base.stat(dir)
 	if err != nil || st == nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return nil // what is wrong there was said at its own entry
@@ -286,7 +311,7 @@ func (c *comparer) hidden(i int) error {
 	}
 	var gone []string
 	for _, name := range names {
-		if p := joinPath(dir, name); c.set.find(p) == nil {
+		if p := joinPath(dir, name); c.set.find(p) == nil && !(grows && c.added.is(p)) {
 			gone = append(gone, p)
 		}
 	}

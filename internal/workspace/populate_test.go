@@ -225,3 +225,34 @@ func TestPopulateProgress(t *testing.T) {
 		last = c
 	}
 }
+
+// What an apply made and the sandbox deletes later is a deletion, as it would be in an overlay; what the host's user
+// has put in its place is not.
+func TestCopyAppliedAndDeleted(t *testing.T) {
+	base := t.TempDir()
+	tree{"keep": "k", "d/x": "1"}.write(t, base)
+	dst, manifest, _ := populate(t, base, workspace.PopulateOptions{})
+	tree{"n/a": "1", "n/sub/b": "2", "d/new": "3", "mine": "4"}.write(t, dst)
+	o := options(true, future)
+	o.Origins = true
+	var marks []workspace.Mark
+	take := func(want ...string) {
+		t.Helper()
+		res, err := apply(t, base, copyStream(t, dst, manifest, o), workspace.ApplyOptions{Applied: marks, Filter: o.Filter})
+		must(t, err)
+		diff(t, "applied", letters(res.Applied), want)
+		marks = res.Marks
+	}
+	take("A d/new", "A mine", "A n", "A n/a", "A n/sub", "A n/sub/b")
+	must(t, os.Remove(base+"/mine"))
+	tree{"mine": "the user's", "n/user": "u"}.write(t, base)
+	for _, p := range []string{"/d/new", "/mine", "/n/a"} {
+		must(t, os.Remove(dst+p))
+	}
+	o.Filter.Exclude = []string{"n"} // what is left out is not looked at
+	take("D d/new")
+	o.Filter.Exclude = nil
+	must(t, os.Rename(dst+"/n/sub", dst+"/other"))
+	take("D n/a", "D n/sub", "A other", "A other/b")
+	diff(t, "base", read(t, base), tree{"keep": "k", "d": "/", "d/x": "1", "mine": "the user's", "n": "/", "n/user": "u", "other": "/", "other/b": "2"})
+}

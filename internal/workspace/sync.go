@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,9 +131,12 @@ type SyncConflict struct {
 }
 
 // PlanSync decides about found and gone, what the base has and no longer has, with the changes
-// of the sandbox in set: what the sandbox changed, other than a sync before, is left.
-func PlanSync(ctx context.Context, base *Base, set *Set, brought []Brought, found []Found, gone []string) (*SyncPlan, error) {
-	p := &planner{ctx: ctx, base: base, set: set, gone: gone, brought: broughtByPath(brought), dig: newDigester(), buf: make([]byte, 256<<10)}
+// of the sandbox in set: what the sandbox changed, other than a sync before, is left. Of o, Brought and Applied count.
+func PlanSync(ctx context.Context, base *Base, set *Set, o CompareOptions, found []Found, gone []string) (*SyncPlan, error) {
+	p := &planner{
+		ctx: ctx, base: base, set: set, gone: gone, brought: broughtByPath(o.Brought), dig: newDigester(), buf: make([]byte, 256<<10),
+		added: newAdditions(base, set.header.Since, o), grow: map[string]bool{},
+	}
 	for _, rel := range gone {
 		p.deleted(rel)
 	}
@@ -151,6 +155,8 @@ type planner struct {
 	set     *Set
 	gone    []string
 	brought broughtSet
+	added   *additions
+	grow    map[string]bool // opaque directories that additions.takes was asked about
 	dig     *digester
 	buf     []byte
 	plan    SyncPlan
@@ -159,19 +165,25 @@ type planner struct {
 // touched returns the sandbox's own change of a path, nil for none. above says that it is one of a directory
 // on the way there.
 func (p *planner) touched(rel string) (c *Change, above bool) {
-	opaque := false
+	opaque := ""  // the outermost such directory around it
+	missing := "" // the outermost path around it that that one has not
 	for i := range len(rel) {
 		if rel[i] != '/' {
 			continue
 		}
 		e := p.set.find(rel[:i])
 		if e == nil {
+			if opaque != "" && missing == "" {
+				missing = rel[:i]
+			}
 			continue
 		}
 		if e.Kind != Dir && !p.brought.has(&e.Change) {
 			return &e.Change, true
 		}
-		opaque = opaque || e.Opaque
+		if e.Opaque && opaque == "" {
+			opaque = e.Path
+		}
 	}
 	e := p.set.find(rel)
 	switch {
@@ -180,10 +192,20 @@ func (p *planner) touched(rel string) (c *Change, above bool) {
 			return nil, false
 		}
 		return &e.Change, false
-	case opaque:
+	case opaque != "" && !(p.grows(opaque) && p.added.is(cmp.Or(missing, rel))):
 		return &Change{Path: rel, Kind: Deleted}, false
 	}
 	return nil, false
+}
+
+// grows reports whether what is new in an opaque directory was added by the host's user.
+func (p *planner) grows(dir string) bool {
+	takes, ok := p.grow[dir]
+	if !ok {
+		takes = p.added.takes(dir)
+		p.grow[dir] = takes
+	}
+	return takes
 }
 
 func (p *planner) conflict(rel, reason string) {

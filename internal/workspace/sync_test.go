@@ -90,13 +90,14 @@ func TestPlanSync(t *testing.T) {
 		"mine": "1", "both": "1", "same": "1", "theirs-gone": "1", "mine-gone": "1", "both-gone": "1", "edited-gone": "1",
 		"dir/x": "1", "again/x": "1", "again/y": "1", "linked/x": "1", "to-dir": "1",
 	}.write(t, base)
+	since := laterThan(t, t.TempDir())
 	merged, upper := overlay(t, base)
 	tree{"both": "2", "same": "22", "edited-gone": "2"}.write(t, merged)
 	for _, p := range []string{"theirs-gone", "both-gone", "again", "linked", "dir", "to-dir"} {
 		must(t, os.RemoveAll(merged+"/"+p))
 	}
 	tree{"again/new": "n", "linked": "-> /etc", "to-dir/x": "1"}.write(t, merged)
-	s := stream(t, upper, options(false, time.Unix(1, 0)))
+	s := stream(t, upper, options(false, since))
 
 	seen := scan(t, base, sandbox.ChangesFilter{}).Files
 	tree{"mine": "22", "both": "33", "same": "22", "theirs-gone": "22", "dir/x": "22", "again/x": "22", "linked/x": "22", "new": "1", "to-dir": "22"}.write(t, base)
@@ -111,7 +112,7 @@ func TestPlanSync(t *testing.T) {
 	set, err := workspace.Load(t.Context(), bytes.NewReader(s), workspace.LoadOptions{})
 	must(t, err)
 	b := openBase(t, base)
-	plan, err := workspace.PlanSync(t.Context(), b, set, nil, workspace.ChangedSince(now, marks, time.Time{}), []string{"mine-gone", "both-gone", "edited-gone"})
+	plan, err := workspace.PlanSync(t.Context(), b, set, workspace.CompareOptions{}, workspace.ChangedSince(now, marks, time.Time{}), []string{"mine-gone", "both-gone", "edited-gone"})
 	must(t, err)
 	diff(t, "bring", foundPaths(plan.Bring), []string{"mine", "new"})
 	diff(t, "delete", plan.Delete, []string{"mine-gone"})
@@ -129,10 +130,10 @@ func TestPlanSync(t *testing.T) {
 	brought, err := b.WriteSync(t.Context(), io.Discard, now)
 	must(t, err)
 	tree{"both": "33"}.write(t, upper)
-	set, err = workspace.Load(t.Context(), bytes.NewReader(stream(t, upper, options(false, time.Unix(1, 0)))), workspace.LoadOptions{})
+	set, err = workspace.Load(t.Context(), bytes.NewReader(stream(t, upper, options(false, since))), workspace.LoadOptions{})
 	must(t, err)
 	tree{"both": "444"}.write(t, base)
-	plan, err = workspace.PlanSync(t.Context(), b, set, brought, scan(t, base, sandbox.ChangesFilter{}, "both").Files, nil)
+	plan, err = workspace.PlanSync(t.Context(), b, set, workspace.CompareOptions{Brought: brought}, scan(t, base, sandbox.ChangesFilter{}, "both").Files, nil)
 	must(t, err)
 	diff(t, "bring again", foundPaths(plan.Bring), []string{"both"})
 	if strings.Join(plan.Delete, "") != "" {

@@ -244,7 +244,11 @@ func (s *syncer) plan(ctx context.Context, known *synced, filter sandbox.Changes
 		return nil, err
 	}
 	defer func() { _ = set.Close() }() // it has no file
-	return workspace.PlanSync(ctx, s.base, set, known.Brought, found, gone)
+	marks, err := s.loadMarks(s.sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	return workspace.PlanSync(ctx, s.base, set, workspace.CompareOptions{Brought: known.Brought, Applied: marks}, found, gone)
 }
 
 // carry does what plan says, and notes it.
