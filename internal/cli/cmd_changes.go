@@ -24,7 +24,7 @@ func (a *app) diffCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&o.Names, "names", false, "one line for each file: A added, M modified, D deleted, X mode, T type")
+	fs.BoolVar(&o.Names, "names", false, "one line for each file: A added, M modified, D deleted, R renamed, X mode, T type")
 	fs.BoolVar(&o.Stat, "stat", false, "how many lines changed in each file")
 	fs.BoolVar(&o.Raw, "raw", false, "a patch for programs: control characters are not escaped")
 	addFilter(fs, &o.Filter)

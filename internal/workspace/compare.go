@@ -55,6 +55,12 @@ type Item struct {
 	Held    string   `json:"held,omitempty"`     // why Apply leaves it alone until it is named
 	Notes   []string `json:"notes,omitempty"`    // what a user should see before applying it
 
+	// From is the file of the base that this one is, renamed, and Similarity how much of it is
+	// still the same, in percent. To is where what is deleted is now. FindRenames sets them.
+	From       string `json:"from,omitempty"`
+	Similarity int    `json:"similarity,omitempty"`
+	To         string `json:"to,omitempty"`
+
 	base    stamp  // what was there when it was compared
 	tree    Digest // and, where that is a directory that goes, what was in it
 	entry   *entry
@@ -89,6 +95,7 @@ type Diff struct {
 	base   *Base
 	sel    selection
 	filter sandbox.ChangesFilter
+	moved  map[string]bool // files of the base that FindRenames found elsewhere
 }
 
 // CompareOptions say what of a set counts. The zero value is everything.
@@ -110,20 +117,27 @@ type Summary struct {
 	Deleted     int `json:"deleted"`
 	ModeChanged int `json:"mode"`
 	TypeChanged int `json:"type"`
-	Held        int `json:"held"` // of those above
+	Renamed     int `json:"renamed,omitempty"` // found by FindRenames, and neither added nor deleted
+	Held        int `json:"held"`              // of those above
 }
 
 // Summary counts d's items.
 func (d *Diff) Summary() Summary {
 	var s Summary
 	for i := range d.Items {
-		switch d.Items[i].Class {
+		switch it := &d.Items[i]; it.Class {
 		case Added:
+			if it.From != "" {
+				s.Renamed++
+				break
+			}
 			s.Added++
 		case Modified:
 			s.Modified++
 		case Removed:
-			s.Deleted++
+			if it.To == "" {
+				s.Deleted++
+			}
 		case ModeChanged:
 			s.ModeChanged++
 		case TypeChanged:

@@ -91,7 +91,13 @@ func (p *patcher) item(ctx context.Context, it *Item) error {
 			return err
 		}
 	}
+	if it.From != "" {
+		return p.renamed(it)
+	}
 	was, is := p.before(it.Path, it.Was, it.base), p.after(it)
+	if it.Was == File && p.diff.moved[it.Path] {
+		was = side{} // it is shown where it is now
+	}
 	if it.Class == TypeChanged && was.mode != "" && is.mode != "" {
 		p.file(it.Path, was, side{})
 		was = side{}
@@ -106,6 +112,9 @@ func (p *patcher) removedTree(ctx context.Context, it *Item) error {
 	err := p.diff.base.walk(ctx, it.Path, func(rel string, st *unix.Stat_t) error {
 		kind, _ := kindOf(st)
 		sum.add(rel, newStamp(st))
+		if p.diff.moved[rel] {
+			return nil
+		}
 		p.file(rel, p.before(rel, kind, newStamp(st)), side{})
 		return nil
 	})
@@ -189,6 +198,33 @@ func gitMode(mode uint32) string {
 	return "100644"
 }
 
+// renamed writes the part of a file that is another of the base.
+func (p *patcher) renamed(it *Item) error {
+	st, err := p.diff.base.stat(it.From)
+	if err != nil {
+		return err
+	}
+	was, is := p.before(it.From, File, newStamp(st)), p.after(it)
+	a, b := quoteName("a/"+it.From), quoteName("b/"+it.Path)
+	p.line("diff --git %s %s", a, b)
+	p.modes(was, is)
+	p.line("similarity index %d%%", it.Similarity)
+	p.line("rename from %s", quoteName(it.From))
+	p.line("rename to %s", quoteName(it.Path))
+	if it.Similarity < 100 {
+		p.texts(a, b, was, is)
+	}
+	return nil
+}
+
+// modes writes that a file's mode is another.
+func (p *patcher) modes(was, is side) {
+	if was.mode != is.mode {
+		p.line("old mode %s", was.mode)
+		p.line("new mode %s", is.mode)
+	}
+}
+
 // file writes one file's part of the patch. A side without a mode is absent.
 func (p *patcher) file(rel string, was, is side) {
 	if was.mode == "" && is.mode == "" {
@@ -204,12 +240,16 @@ func (p *patcher) file(rel string, was, is side) {
 		p.line("deleted file mode %s", was.mode)
 		b = "/dev/null"
 	case was.mode != is.mode:
-		p.line("old mode %s", was.mode)
-		p.line("new mode %s", is.mode)
+		p.modes(was, is)
 		if is.text == nil && is.why == "" && was.size == is.size {
 			return // the content is the same
 		}
 	}
+	p.texts(a, b, was, is)
+}
+
+// texts writes how the contents of two sides differ.
+func (p *patcher) texts(a, b string, was, is side) {
 	why := was.why
 	if why == "" {
 		why = is.why

@@ -47,6 +47,9 @@ func (r *Reviewer) Diff(ctx context.Context, o DiffOptions, name string, paths [
 	}
 	defer c.close()
 	shown, committed := r.withoutCommits(c.Diff, paths, gitKeeps(sb))
+	if err := shown.FindRenames(ctx); err != nil {
+		return err
+	}
 	whole, err := r.showDiff(ctx, o, sb.Name, shown)
 	if err == nil {
 		err = r.tellLeft(c.Left, "shows")
@@ -228,6 +231,9 @@ func nonNil[T any](list []T) []T {
 
 func (r *Reviewer) diffNames(d *workspace.Diff) error {
 	for i := range d.Items {
+		if d.Items[i].To != "" {
+			continue // it is told where it is now
+		}
 		if err := r.PrintLine(itemText(&d.Items[i])); err != nil {
 			return err
 		}
@@ -235,9 +241,25 @@ func (r *Reviewer) diffNames(d *workspace.Diff) error {
 	return nil
 }
 
+// letter is that of a change, or of a rename, as git has it.
+func letter(it *workspace.Item) string {
+	if it.From != "" {
+		return "R"
+	}
+	return it.Class.Letter()
+}
+
+// pathText is the path of a change; of a rename both.
+func pathText(it *workspace.Item) string {
+	if it.From != "" {
+		return it.From + " -> " + it.Path
+	}
+	return it.Path
+}
+
 // itemText is one line for a change.
 func itemText(it *workspace.Item) string {
-	text := it.Class.Letter() + "  " + it.Path
+	text := letter(it) + "  " + pathText(it)
 	if it.Kind == workspace.Dir {
 		text += "/"
 	}
@@ -257,7 +279,7 @@ func itemText(it *workspace.Item) string {
 // none.
 func (r *Reviewer) diffStat(ctx context.Context, d *workspace.Diff) error {
 	files := *d
-	files.Items = slices.DeleteFunc(slices.Clone(d.Items), func(it workspace.Item) bool { return it.Kind == workspace.Dir })
+	files.Items = slices.DeleteFunc(slices.Clone(d.Items), func(it workspace.Item) bool { return it.Kind == workspace.Dir || it.To != "" })
 	var t console.Table
 	for i := range files.Items {
 		one := files
@@ -266,7 +288,8 @@ func (r *Reviewer) diffStat(ctx context.Context, d *workspace.Diff) error {
 		if err := one.WritePatch(ctx, &c, workspace.PatchOptions{Raw: true}); err != nil {
 			return err
 		}
-		t.Row(one.Items[0].Class.Letter(), one.Items[0].Path, statText(&one.Items[0], &c))
+		it := &one.Items[0]
+		t.Row(letter(it), pathText(it), statText(it, &c))
 	}
 	if err := t.Write(r.Stdout); err != nil {
 		return err
@@ -285,7 +308,7 @@ func statText(it *workspace.Item, c *lineCounter) string {
 		return "directory"
 	case it.Class == workspace.ModeChanged:
 		return "mode"
-	case it.Kind == workspace.File && it.Size == 0:
+	case it.From != "" || it.Kind == workspace.File && it.Size == 0:
 		return "+0 -0"
 	}
 	return c.String()
@@ -298,6 +321,7 @@ func summaryText(s workspace.Summary) string {
 		what string
 	}{
 		{s.Added, "added"},
+		{s.Renamed, "renamed"},
 		{s.Modified, "modified"},
 		{s.Deleted, "deleted"},
 		{s.ModeChanged, "of another mode"},
