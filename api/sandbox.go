@@ -362,4 +362,11 @@ type ChangesRequest struct {
 	// what no Only matches, if there is one.
 	Exclude []string `json:"exclude,omitempty"`
 	Only    []string `json:"only,omitempty"`
+	// Whole is for an apply: first all that directories show which were renamed inside is copied to the
+	// sandbox's disk, so that it stays there when it is deleted here.
+	Whole bool `json:"whole,omitempty"`
+	// Origins has the stream tell what each thing began as, also of what it leaves out; Selves what it is in
+	// the sandbox, too, by which what was applied before is known again.
+	Origins bool `json:"origins,omitempty"`
+	Selves  bool `json:"selves,omitempty"`
 }

@@ -174,10 +174,54 @@ func (m *Manager) Changes(ctx context.Context, c Caller, ref string, opts Change
 	if err != nil {
 		return err
 	}
-	if err := b.Changes(ctx, sb, opts, w); err != nil {
+	if opts.Whole && b.Capabilities().Whole != nil {
+		err = m.wholeChanges(ctx, c, ref, opts, w)
+	} else {
+		err = b.Changes(ctx, sb, opts, w)
+	}
+	if err != nil {
 		return failure(err, sb.Spec.Name, "read its changes")
 	}
 	return nil
+}
+
+// wholeRounds bounds how often a view is made whole in which directories are renamed all the time.
+const wholeRounds = 4
+
+// wholeChanges is Changes for an apply: the view is made whole, and then read.
+func (m *Manager) wholeChanges(ctx context.Context, c Caller, ref string, opts ChangesOptions, w io.Writer) error {
+	for range wholeRounds {
+		b, sb, at, err := m.makeWhole(ctx, c, ref)
+		switch {
+		case err == nil:
+			defer at.Release()
+			opts.Shape = at.Shape
+			return b.Changes(ctx, sb, opts, w)
+		case !IsLoose(err):
+			return err
+		}
+	}
+	return ErrLoose
+}
+
+// makeWhole makes the view of a sandbox whole, in its turn: nothing starts or stops it meanwhile.
+func (m *Manager) makeWhole(ctx context.Context, c Caller, ref string) (b Backend, sb *Sandbox, at Moment, err error) {
+	e, unlock, err := m.lives.lock(ctx, c, ref)
+	if err != nil {
+		return nil, nil, at, err
+	}
+	defer unlock()
+	sb = m.registry.record(e).Clone()
+	if sb.State != StateStopped {
+		if err := mustRun(sb); err != nil {
+			return nil, nil, at, err
+		}
+	}
+	if b, err = m.lives.backends.of(sb); err != nil {
+		return nil, nil, at, err
+	}
+	at, err = b.Capabilities().Whole.MakeWhole(ctx, sb)
+	return b, sb, at, err
 }
 
 // Hold takes a lease. While there is one, an ephemeral sandbox is not

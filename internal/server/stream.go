@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -139,9 +140,15 @@ func (a *sandboxAPI) selectChanges(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	a.streamChanges(w, r, sandbox.ChangesOptions{Content: req.Content, Paths: req.Paths, Filter: sandbox.ChangesFilter{
-		Ignore: req.Ignore, Prefix: req.Prefix, Tracked: req.Tracked, Exclude: req.Exclude, Only: req.Only,
-	}})
+	if req.Whole && !auth.Of(r).Allows(key.Manage) {
+		wire.Error(w, sandbox.Errorf(sandbox.Denied, "whole: it writes to the sandbox's disk, and the key lacks the scope %q", key.Manage))
+		return
+	}
+	a.streamChanges(w, r, sandbox.ChangesOptions{
+		Content: req.Content, Paths: req.Paths, Whole: req.Whole, Origins: req.Origins, Selves: req.Selves, Filter: sandbox.ChangesFilter{
+			Ignore: req.Ignore, Prefix: req.Prefix, Tracked: req.Tracked, Exclude: req.Exclude, Only: req.Only,
+		},
+	})
 }
 
 func (a *sandboxAPI) streamChanges(w http.ResponseWriter, r *http.Request, o sandbox.ChangesOptions) {

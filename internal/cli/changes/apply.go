@@ -91,17 +91,20 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api
 		}
 		return checkDigest(o.Digest, d.Sum().Digest, sb.Name, o.Filter, paths)
 	}
+	opts.Note = func(marks []workspace.Mark) error { return r.saveMarks(sb.ID, marks) }
 	if o.Ask {
 		opts.Confirm = func(it workspace.Item) (bool, error) { return q.ask(ctx, &it) }
 	}
-	stream, err := svc.Changes(ctx, sb.ID, request(!o.DryRun, paths, what.Filter))
+	req := request(!o.DryRun, paths, what.Filter)
+	req.Origins, req.Selves, req.Whole = true, true, !o.DryRun // it deletes what renamed directories show
+	stream, err := svc.Changes(ctx, sb.ID, req)
 	if err != nil {
 		return nil, diff, usage.Named(err, sb.ID, sb.Name)
 	}
 	defer func() { _ = stream.Close() }() // Apply has read it to its end, or failed
 	res, err := workspace.Apply(ctx, base, stream, opts)
 	if res != nil && len(res.Marks) > 0 {
-		merr := r.saveMarks(sb.ID, append(marks, res.Marks...))
+		merr := r.saveMarks(sb.ID, res.Marks)
 		if merr == nil {
 			merr = r.taken(sb.ID, diff, res.Applied)
 		}
@@ -230,8 +233,10 @@ func (r *Reviewer) showHeld(ctx context.Context, svc *client.Client, sb *api.San
 	}
 	for i := range named {
 		t.Row("  "+named[i].Class.Letter(), named[i].Path, named[i].Held)
-		if named[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(named[i].Path) <= console.MaxInline {
-			paths = append(paths, named[i].Path)
+		for _, p := range []string{named[i].Path, named[i].With} {
+			if p != "" && named[i].Nameable() && len(paths) < maxHintPaths && len(p) <= console.MaxInline && !slices.Contains(paths, p) {
+				paths = append(paths, p)
+			}
 		}
 	}
 	if len(named) > 0 {

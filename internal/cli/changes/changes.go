@@ -93,7 +93,9 @@ func (r *Reviewer) loadChanges(ctx context.Context, svc *client.Client, sb *api.
 	opts, err := r.compareOptions(ctx, base, sb, o, paths)
 	var set *workspace.Set
 	if err == nil {
-		set, err = readChanges(ctx, svc, sb, request(content, paths, opts.Filter))
+		req := request(content, paths, opts.Filter)
+		req.Origins, req.Selves = true, len(opts.Applied) > 0
+		set, err = readChanges(ctx, svc, sb, req)
 	}
 	if err != nil {
 		_ = base.Close()
@@ -111,6 +113,9 @@ func (r *Reviewer) loadChanges(ctx context.Context, svc *client.Client, sb *api.
 func (r *Reviewer) compareOptions(ctx context.Context, base *workspace.Base, sb *api.Sandbox, o FilterOptions, paths []string) (c workspace.CompareOptions, err error) {
 	c.Paths = paths
 	if c.Filter, err = r.filter(ctx, base, o); err != nil {
+		return c, err
+	}
+	if c.Applied, err = r.loadMarks(sb.ID); err != nil {
 		return c, err
 	}
 	synced, err := r.loadSynced(sb.ID)

@@ -47,7 +47,9 @@ func (r *Reviewer) Untaken(ctx context.Context, svc *client.Client, sb *api.Sand
 	if err != nil {
 		return AllTaken, err
 	}
-	stream, err := svc.Changes(ctx, sb.ID, request(false, nil, opts.Filter))
+	req := request(false, nil, opts.Filter)
+	req.Origins = true // or what the sandbox deleted of what was taken would not count
+	stream, err := svc.Changes(ctx, sb.ID, req)
 	if err != nil {
 		return AllTaken, usage.Named(err, sb.ID, sb.Name)
 	}
