@@ -9,7 +9,7 @@ var byPath = []struct{ dir, functions, why string }{
 		dir: "internal/backend/instance",
 		functions: `Backend.Instances Backend.Claim Backend.Grow Backend.Held Backend.replaceDisk readGrown Backend.Forget Backend.prepare Backend.resume Backend.Suspend Backend.discard Backend.end
 			Backend.makeDisk Backend.note Backend.sweep Open WriteJSON changesMain openLayers exists forgetParts markSince readRecord
-			Compose composer.groups saveMain mkdir OpenDisks Disks.spawn`,
+			Compose composer.groups saveMain mkdir OpenDisks Disks.spawn wholeOrder.view`,
 		why: "a state directory: the instance's own, of which a guest sees what is mounted below it, and empty mount points in it",
 	},
 	{
@@ -49,7 +49,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Backend.linkEnd Backend.killStrays Backend.stray diskUsage Backend.commandsOf addHolder eachMount foreign foreignFile mounters lockedFile",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Backend.linkEnd Backend.killStrays Backend.stray diskUsage Backend.commandsOf addHolder eachMount foreign foreignFile liveView mounters lockedFile",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{

@@ -24,6 +24,11 @@ type Options struct {
 	// MemoryEndsInstance says that a command that takes more memory than the instance
 	// has ends the whole instance; else it alone is killed.
 	MemoryEndsInstance bool
+	// HardLinks says that a file of several names is as on the host; else one of them can
+	// fail to be linked once more, after others were renamed or deleted.
+	HardLinks bool
+	// Long says that what is tried at random is tried often.
+	Long bool
 }
 
 // suite is one run of it.
@@ -75,6 +80,10 @@ func Run(t *testing.T, o Options) {
 		{"read-only-root", testReadOnlyRoot},
 		{"git", testGit},
 		{"changes", testChanges},
+		{"renames", testRenames},
+		{"whole", testWhole},
+		{"model", testModel},
+		{"forged-marks", testForgedMarks},
 		{"snapshots", testSnapshots},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(t, s) })

@@ -6,11 +6,13 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/backendtest"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // The suite that every wall passes.
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Options{
+		Long: long.On(),
 		Root: true, MemoryEndsInstance: true,
 		Open: func(t *testing.T, state, cache string) sandbox.Backend {
 			t.Helper()

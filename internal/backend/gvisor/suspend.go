@@ -57,6 +57,16 @@ func sameProgram(dir string) error {
 
 // program is what decides the form of a memory: gVisor's version, and Go's.
 func program() (string, error) {
+	versions, err := builtWith()
+	if err != nil {
+		return "", err
+	}
+	guest, err := guestbin.Digest()
+	return versions + " " + guest, err
+}
+
+// builtWith are the versions that this program was built with. A test's does not know them.
+var builtWith = func() (string, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "", errors.New("this program does not know its own version")
@@ -65,6 +75,5 @@ func program() (string, error) {
 	if i < 0 { // of its gate's network, if for nothing else
 		return "", errors.New("this program does not know gVisor's version")
 	}
-	guest, err := guestbin.Digest()
-	return info.GoVersion + " " + runtime.GOARCH + " " + info.Deps[i].Version + " " + guest, err
+	return info.GoVersion + " " + runtime.GOARCH + " " + info.Deps[i].Version, nil
 }

@@ -28,9 +28,12 @@ type changesOrder struct {
 	Disk     string `json:"disk"`
 	Holder   string `json:"holder"` // as Layout has it
 	Rootless bool   `json:"rootless"`
-	// Others says that the workspace is a view of a user's directory, which may have what only others may
-	// read.
-	Others  bool                   `json:"others"`
+	// Base is what the workspace is a view of: a directory of a user, which may have what only others
+	// may read.
+	Base Dir `json:"base"`
+	// Points are the directories of the workspace that others are mounted on, and those that lead to them.
+	Points  []string               `json:"points"`
+	Mark    string                 `json:"mark"` // the run of the instance that has the view mounted; "": none
 	Options sandbox.ChangesOptions `json:"options"`
 }
 
@@ -42,16 +45,20 @@ func (b *Backend) Changes(ctx context.Context, sb *sandbox.Sandbox, opts sandbox
 	if err != nil {
 		return err
 	}
-	p := changesOrder{Dir: dir, Rootless: b.Rootless(), Others: sb.Spec.Workspace.Source.UID != 0, Options: opts}
-	if image := filepath.Join(dir, fileDisk); exists(image) {
-		p.Disk = image
-		if p.Holder, err = b.opts.Disks.Holder(ctx); err != nil {
-			return err
-		}
+	p := changesOrder{
+		Dir: dir, Rootless: b.Rootless(), Options: opts,
+		Base: hostDir(sb.Spec.Workspace.Source, modeCOW, sandbox.WorkspacePath),
 	}
-	if bx, err := readRecord(dir); err == nil && bx.alive() && !b.wall.OwnCommands {
-		if err := b.agent(sb.ID).Sync(ctx); err != nil {
-			b.opts.Log.Warn("guest did not write back before its changes were read", "id", sb.ID, "err", err)
+	if p.Disk, p.Holder, err = b.diskOf(ctx, dir); err != nil {
+		return err
+	}
+	p.Points = (&Layout{Mounts: targetsOf(sb.Spec.Mounts)}).mountPoints()
+	if bx, err := readRecord(dir); err == nil && bx.alive() {
+		p.Mark = bx.mark()
+		if !b.wall.OwnCommands {
+			if err := b.agent(sb.ID).Sync(ctx); err != nil {
+				b.opts.Log.Warn("guest did not write back before its changes were read", "id", sb.ID, "err", err)
+			}
 		}
 	}
 	raw, err := json.Marshal(p)
@@ -71,10 +78,8 @@ func changesMain(in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	if p.Rootless {
-		if err := role.BecomeRoot(); err != nil {
-			return err
-		}
+	if err := becomeReader(p.Rootless); err != nil {
+		return err
 	}
 	layers, err := openLayers(p.Dir, p.Disk, p.Holder)
 	if err != nil {
@@ -89,7 +94,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 		opts.Since = time.Time{} // a copy knows when it was begun
 		return copyChanges(layers, out, opts)
 	}
-	upper, err := layers.Open(layerWorkspace+"/upper", unix.O_RDONLY|unix.O_DIRECTORY)
+	upper, err := layers.Open(upperOfView, unix.O_RDONLY|unix.O_DIRECTORY)
 	if errors.Is(err, os.ErrNotExist) {
 		return errors.New("the workspace is not a copy-on-write view")
 	}
@@ -97,7 +102,27 @@ func changesMain(in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer upper.Close()
-	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper, nil, readerOf(p.Others)), opts)
+	opts.Mark = p.Mark
+	src := workspace.OverlayUpper(upper, p.below(), readerOf(p.Base.UID != 0))
+	return workspace.WriteChanges(context.Background(), out, src, opts)
+}
+
+// targetsOf is where mounts are, and nothing of what they show.
+func targetsOf(mounts []sandbox.Mount) []Dir {
+	var dirs []Dir
+	for _, m := range mounts {
+		dirs = append(dirs, Dir{Target: m.Target})
+	}
+	return dirs
+}
+
+// below is the directory that a view is of, where what was renamed in the view still lies.
+func (p *changesOrder) below() *workspace.Below {
+	low := &workspace.Below{Open: func() (*os.File, error) { return openAccepted(p.Base) }, Points: p.Points}
+	if !p.Rootless {
+		low.As = readAs(p.Base.UID, p.Base.GID)
+	}
+	return low
 }
 
 // readerOf is who may read what is in a view's upper layer: the owner of the directory that the view
@@ -143,6 +168,7 @@ func Roles() role.Table {
 	return role.Table{
 		roleChanges: func() error { return changesMain(os.Stdin, os.Stdout) },
 		roleSave:    func() error { return saveMain(os.Stdin, os.Stdout) },
+		roleWhole:   func() error { return wholeMain(os.Stdin, os.Stdout) },
 		roleDisks:   disksMain,
 
 		roleDiskFiles: func() error { return diskFilesMain(os.Stdin, os.Stdout) },

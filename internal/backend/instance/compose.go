@@ -24,9 +24,15 @@ const (
 	guestGID = 1000
 )
 
-// overlayOptions keep whole copies in the upper layer, so that it can be read
-// on its own.
+// overlayOptions keep whole copies of files in the upper layer. A directory of a lower layer is
+// not renamed, so that an upper layer can be read on its own and be a lower one elsewhere; and
+// no mark in a lower layer leads the kernel to another directory.
 const overlayOptions = "redirect_dir=nofollow,metacopy=off,index=off"
+
+// viewOptions are those of the view of a user's directory, in which directories are renamed: what
+// reads its upper layer follows them. In that directory itself, which is the lowest layer, the
+// kernel heeds no marks.
+const viewOptions = "redirect_dir=on,metacopy=off,index=off"
 
 // Apart reports whether d is a mount of its own inside: the guest caches none
 // of it, for the host, or another instance, may change it at any time.
@@ -235,26 +241,40 @@ func (c *composer) view(d Dir) error {
 		// forge: see package workspace.
 		return c.copied(d)
 	}
-	low := filepath.Join(DirMounts, "view")
-	if err := mkdir(low); err != nil {
-		return err
-	}
-	err := c.attach(d, low)
+	lowers, err := c.viewLayers(d)
 	if errors.Is(err, errNoIDMap) {
 		return c.copied(d)
 	}
 	if err != nil {
 		return err
 	}
+	if upper, err := c.raw.Open(upperOfView, unix.O_RDONLY|unix.O_DIRECTORY); err == nil { // or this is the first start
+		defer upper.Close()
+		if err := mountAlone(upper); err != nil {
+			return err
+		}
+	}
+	return c.overlay(layerWorkspace, MountRoot+"/workspace", lowers, bind)
+}
+
+// viewLayers shows what lies below a view of d, the lowest layer first.
+func (c *composer) viewLayers(d Dir) ([]string, error) {
+	low := filepath.Join(DirMounts, "view")
+	if err := mkdir(low); err != nil {
+		return nil, err
+	}
+	if err := c.attach(d, low); err != nil {
+		return nil, err
+	}
 	lowers := []string{low}
 	scaffold, err := c.scaffoldOf(low)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if scaffold != "" { // or else what is mounted on would be a change
 		lowers = append(lowers, scaffold)
 	}
-	return c.overlay("workspace", MountRoot+"/workspace", lowers, bind)
+	return lowers, nil
 }
 
 // sharedWorkspace shows a tree of the host's, or a volume.

@@ -41,14 +41,8 @@ func diskFilesMain(in io.Reader, out *os.File) error {
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	if o.Rootless {
-		if err := role.BecomeRoot(); err != nil {
-			return err
-		}
-	} else if os.Geteuid() == 0 {
-		if err := syscall.Setgroups(nil); err != nil {
-			return err
-		}
+	if err := becomeReader(o.Rootless); err != nil {
+		return err
 	}
 	go endWith(out)
 	ctx := context.Background()
@@ -86,7 +80,7 @@ func (o *diskOrder) exportable() error {
 	if err := l.open(); err != nil {
 		return err
 	}
-	n, err := l.layer(diskLayer{Own: layerWorkspace + "/upper", Others: true})
+	n, err := l.layer(diskLayer{Own: upperOfView, Others: true})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -98,7 +92,7 @@ func (o *diskOrder) exportable() error {
 		return fmt.Errorf("look through the workspace: %w", err)
 	}
 	if count > 0 {
-		return sandbox.Errorf(sandbox.Denied, "the disk has %d files that were renamed in the workspace and that only others may read", count).
+		return sandbox.Errorf(sandbox.Denied, "the disk has %d files or directories that were renamed in the workspace and that only others may read", count).
 			WithHint("delete them in the sandbox, then export again")
 	}
 	return nil
@@ -247,7 +241,28 @@ func (l *layerOpener) own(name string) (stack.Node, error) {
 // rights runs what reads a layer with the rights of who may read it; nil: with ours, which are
 // those of the caller without root.
 func (l *layerOpener) rights(layer diskLayer) func(func() error) error {
-	if !layer.Reader || l.order.Rootless || os.Geteuid() != 0 || layer.Host.UID == 0 {
+	if !layer.Reader || l.order.Rootless {
+		return nil
+	}
+	return readAs(layer.Host.UID, layer.Host.GID)
+}
+
+// becomeReader makes this process root of its user namespace, or leaves root without
+// groups: what it reads as somebody else is to be read with nobody's rights beside theirs.
+func becomeReader(rootless bool) error {
+	switch {
+	case rootless:
+		return role.BecomeRoot()
+	case os.Geteuid() == 0:
+		return syscall.Setgroups(nil)
+	}
+	return nil
+}
+
+// readAs runs what reads files with the rights of a user, who is in no further groups if this process
+// is in none; nil: with ours, which they are or which are no more.
+func readAs(uid, gid uint32) func(func() error) error {
+	if os.Geteuid() != 0 || uid == 0 {
 		return nil
 	}
 	within := false
@@ -260,8 +275,8 @@ func (l *layerOpener) rights(layer diskLayer) func(func() error) error {
 		// The kernel takes the capabilities over files with the id, and gives them back with it. Ids
 		// are a thread's, and this process has but one that reads.
 		defer func() { err = errors.Join(err, rights.OfFiles(0, 0)) }()
-		if err := rights.OfFiles(layer.Host.UID, layer.Host.GID); err != nil {
-			return fmt.Errorf("read as the layer's owner: %w", err)
+		if err := rights.OfFiles(uid, gid); err != nil {
+			return fmt.Errorf("read as uid %d: %w", uid, err)
 		}
 		return f()
 	}

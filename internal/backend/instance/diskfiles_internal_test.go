@@ -171,8 +171,17 @@ func TestDiskOfRenamed(t *testing.T) {
 	dir := openDirs(t)
 	box, host := filepath.Join(dir, "box"), filepath.Join(dir, "host")
 	upper := filepath.Join(box, dirLayers, "workspace/upper")
-	files(t, filepath.Join(box, dirLayers), "root/upper/x", "workspace/upper/new", "workspace/upper/dir/taken", "workspace/upper/shared")
+	files(t, filepath.Join(box, dirLayers), "root/upper/x", "workspace/upper/new", "workspace/upper/dir/taken", "workspace/upper/shared",
+		"workspace/upper/closed/f", "workspace/upper/made/f")
 	files(t, host, "old")
+	for _, name := range []string{"closed", "made"} { // root's; the first came from the host
+		if err := os.Chmod(filepath.Join(upper, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Setxattr(filepath.Join(upper, "closed"), "trusted.overlay.origin", nil, 0); err != nil {
+		t.Skipf("no trusted attributes here: %v", err)
+	}
 	for name, mode := range map[string]os.FileMode{"new": 0o600, "dir/taken": 0o600, "shared": 0o644} {
 		if err := os.Chmod(filepath.Join(upper, name), mode); err != nil {
 			t.Fatal(err)
@@ -190,16 +199,20 @@ func TestDiskOfRenamed(t *testing.T) {
 		order := diskOrder{Dir: box, Do: diskRead, MaxBytes: 100, Others: owner != 0, Mounts: []diskMount{
 			{Path: "/", Layers: []diskLayer{{Own: "root/upper"}}}, (&Layout{}).seenWorkspace(w),
 		}}
-		for _, name := range []string{"new", "shared", "dir/taken"} {
+		for _, name := range []string{"new", "shared", "made/f", "dir/taken", "closed/f"} {
 			order.Path = "/workspace/" + name
 			got, _, err := looked(t, order)
-			if name == "dir/taken" && owner != 0 {
+			if (name == "dir/taken" || name == "closed/f") && owner != 0 {
 				if sandbox.KindOf(err) != sandbox.Denied {
 					t.Errorf("read of uid %d's: %s, %v, want denied", owner, got, err)
 				}
 			} else if err != nil || !strings.Contains(got, `"content":"`) {
 				t.Errorf("%s of uid %d's: %s, %v", name, owner, got, err)
 			}
+		}
+		order.Do, order.Path = diskList, "/workspace/closed"
+		if got, _, err := looked(t, order); (err == nil && got != "") != (owner == 0) {
+			t.Errorf("list of a closed directory of uid %d's: %q, %v", owner, got, err)
 		}
 		if err := order.exportable(); (sandbox.KindOf(err) == sandbox.Denied) != (owner != 0) {
 			t.Errorf("export of uid %d's: %v", owner, err)

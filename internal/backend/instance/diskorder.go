@@ -195,7 +195,7 @@ func (lay *Layout) seenWorkspace(w sandbox.Workspace) diskMount {
 	case sandbox.WorkspaceCOW:
 		m.Layers = []diskLayer{
 			{Own: path.Join(layerWorkspace, copyTree), Whole: true},
-			{Own: layerWorkspace + "/upper", Others: w.Source.UID != 0},
+			{Own: upperOfView, Others: w.Source.UID != 0},
 			{Host: hostDir(w.Source, modeCOW, sandbox.WorkspacePath), Reader: true},
 		}
 	case sandbox.WorkspaceVolume:

@@ -21,6 +21,11 @@ func (c *composer) mountLayers() error {
 	if c.raw, err = mountRaw(c.layout); err != nil {
 		return err
 	}
+	return c.mapLayers()
+}
+
+// mapLayers shows the layers with owners as the instance has them.
+func (c *composer) mapLayers() error {
 	at := atDisk
 	if c.layout.Base != 0 {
 		at = filepath.Join(DirMounts, "layers")
@@ -31,6 +36,7 @@ func (c *composer) mountLayers() error {
 			return fmt.Errorf("map the owners of layers: %w", err)
 		}
 	}
+	var err error
 	c.layers, err = beneath.OpenDir(at)
 	return err
 }
@@ -84,10 +90,7 @@ func (c *composer) overlay(name, target string, lowers []string, mountLower func
 		return err
 	}
 	defer work.Close()
-	opts := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", strings.Join(list, ":"), upper.Path(), work.Path(), overlayOptions)
-	if c.layout.Rootless {
-		opts += ",userxattr"
-	}
+	opts := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", strings.Join(list, ":"), upper.Path(), work.Path(), c.options(name))
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME)
 	if weak.On(weak.SetIDMounts) {
 		flags &^= unix.MS_NOSUID
@@ -112,6 +115,17 @@ func (c *composer) overlay(name, target string, lowers []string, mountLower func
 		return fmt.Errorf("mount overlay on %s: %w", target, err)
 	}
 	return nil
+}
+
+// options are the mount options of the overlay of a name, but for its layers.
+func (c *composer) options(name string) string {
+	switch {
+	case c.layout.Rootless: // with marks that the guest can set, the kernel renames nothing
+		return overlayOptions + ",userxattr"
+	case name == layerWorkspace:
+		return viewOptions
+	}
+	return overlayOptions
 }
 
 // lower shows a lower layer at a mount point of its own, and adds that to list.

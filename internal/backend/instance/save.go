@@ -64,37 +64,52 @@ func (b *Backend) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (san
 // holdLimit bounds how long an agent may take to keep its commands still.
 const holdLimit = time.Minute
 
-// saveHeld saves a running instance while its agent keeps the commands still.
-func (b *Backend) saveHeld(ctx context.Context, id string, o saveOrder) (sandbox.Saved, error) {
+// still has an instance's commands held still until release is called, and what they wrote written back.
+func (b *Backend) still(ctx context.Context, id string) (release func(), err error) {
 	g := b.agent(id)
-	release, err := g.Hold(ctx, holdLimit)
+	release, err = g.Hold(ctx, holdLimit)
 	if _, refused := errors.AsType[*agent.StatusError](err); refused {
 		err = sandbox.Errorf(sandbox.Unavailable, "the sandbox's commands did not come to a stop, so that no moment of its files could be kept").
 			WithHint("try again, or stop the sandbox first")
 	}
 	switch {
 	case ctx.Err() != nil:
-		return sandbox.Saved{}, err
+		return nil, err
 	case err != nil:
-		return sandbox.Saved{}, fmt.Errorf("hold the commands still: %w", err)
+		return nil, fmt.Errorf("hold the commands still: %w", err)
 	}
-	defer release()
 	if !b.wall.OwnCommands {
 		if err := g.Sync(ctx); err != nil {
-			return sandbox.Saved{}, fmt.Errorf("have the guest write back: %w", err)
+			release()
+			return nil, fmt.Errorf("have the guest write back: %w", err)
 		}
 	}
+	return release, nil
+}
+
+// wasStill fails where an instance's commands were not held since still.
+func (b *Backend) wasStill(ctx context.Context, id string) error {
+	if err := b.agent(id).Held(ctx); err != nil {
+		e := sandbox.Errorf(sandbox.Unavailable, "the sandbox's commands did not stay still while its files were read").
+			WithHint("try again, or stop the sandbox first")
+		e.Err = err
+		return e
+	}
+	return nil
+}
+
+// saveHeld saves a running instance while its agent keeps the commands still.
+func (b *Backend) saveHeld(ctx context.Context, id string, o saveOrder) (sandbox.Saved, error) {
+	release, err := b.still(ctx, id)
+	if err != nil {
+		return sandbox.Saved{}, err
+	}
+	defer release()
 	saved, err := b.save(ctx, o)
 	if err != nil {
 		return sandbox.Saved{}, err
 	}
-	if err := g.Held(ctx); err != nil {
-		e := sandbox.Errorf(sandbox.Unavailable, "the sandbox's commands did not stay still while its files were copied").
-			WithHint("try again, or stop the sandbox first")
-		e.Err = err
-		return saved, e
-	}
-	return saved, nil
+	return saved, b.wasStill(ctx, id)
 }
 
 // save has the layers copied.

@@ -22,6 +22,7 @@ import (
 const (
 	layerRoot      = "root"
 	layerWorkspace = "workspace"
+	upperOfView    = layerWorkspace + "/upper"
 	partPrefix     = "part"
 	// layerOver is the workspace of an instance that lies over a saved one. It has a
 	// name of its own, for it is no view of the host's tree.

@@ -9,6 +9,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 func TestMain(m *testing.M) {
@@ -19,6 +20,8 @@ func TestMain(m *testing.M) {
 // The suite that every wall passes.
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Options{
+		Long:      long.On(),
+		HardLinks: true,
 		Open: func(t *testing.T, state, cache string) sandbox.Backend {
 			t.Helper()
 			b, err := process.Open(t.Context(), process.Options{State: state, Cache: cache, Snapshots: backendtest.Snapshots(t, state)})

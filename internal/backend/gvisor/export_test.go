@@ -1,0 +1,3 @@
+package gvisor
+
+func init() { builtWith = func() (string, error) { return "what the test was built with", nil } }

@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/test/long"
+)
+
+// renameAll renames by the system call itself, with each of its flags, and as Python does.
+const renameAll = `
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def rename(a, b, flags):
+    if libc.renameat2(-100, a.encode(), -100, b.encode(), flags):
+        return os.strerror(ctypes.get_errno())
+    return "ok"
+print(rename("src", "lib", 0), rename("other", "lib", 1), rename("other", "taken", 1), rename("one", "two", 2), rename("file", "two/x", 2), sep=", ")
+os.rename("deep/er", "er")
+`
+
+// found lists files with their contents, in the working directory.
+const found = "find . -type f -exec grep -H '' {} + | sort"
+
+// here is found of a directory of this machine.
+func here(t *testing.T, dir string) string {
+	t.Helper()
+	var lines []string
+	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(p)
+		lines = append(lines, "."+strings.TrimPrefix(p, dir)+":"+string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// TestRenames: in a view all is renamed as in the directory itself, a diff shows it as git does, and an apply
+// makes the directory the same, of a sandbox that runs, that is paused and that is stopped.
+func TestRenames(t *testing.T) {
+	views(t, func(t *testing.T, h *home, wall string) {
+		dir := h.edited(map[string]string{
+			"src/a": "a\n", "src/sub/b": "b\n", "other/o": "o\n", "one/x": "1\n", "two/y": "2\n", "file": "f\n", "deep/er/z": "z\n",
+		})
+		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
+		inside := func() string { return h.ok("exec", "web", "--", "sh", "-c", found) }
+		if got := h.ok("exec", "web", "--", "python3", "-c", renameAll); got != "ok, File exists, ok, ok, ok\n" {
+			t.Errorf("renames: %q", got)
+		}
+		const want = "./er/z:z\n./file:1\n./lib/a:a\n./lib/sub/b:b\n./one/y:2\n./taken/o:o\n./two/x:f\n"
+		if got := inside(); got != want {
+			t.Errorf("inside:\n%s", got)
+		}
+		names := h.run(nil, "diff", "--names", "web").stdout
+		for _, line := range []string{"R  src/a -> lib/a\n", "R  other/o -> taken/o\n", "R  deep/er/z -> er/z\n"} {
+			if !strings.Contains(names, line) {
+				t.Errorf("the diff lacks %q:\n%s", line, names)
+			}
+		}
+		h.ok("apply", "web")
+		h.ok("exec", "web", "--", "sh", "-c", "mv lib library && echo more >>library/a")
+		h.ok("pause", "web")
+		h.ok("apply", "web")
+		h.ok("start", "web")
+		const later = "./er/z:z\n./file:1\n./library/a:a\n./library/a:more\n./library/sub/b:b\n./one/y:2\n./taken/o:o\n./two/x:f\n"
+		if got := inside(); got != later {
+			t.Errorf("inside after a pause:\n%s", got)
+		}
+		h.ok("stop", "web")
+		h.ok("apply", "web")
+		if got := here(t, dir); got != strings.ReplaceAll(later, "./library/a:a\n./library/a:more", "./library/a:a\nmore") {
+			t.Errorf("applied:\n%s", got)
+		}
+		if r := h.run(nil, "diff", "--names", "web"); r.stdout != "" {
+			t.Errorf("what is left:\n%s", r.stdout)
+		}
+		// What is added here later is nobody's change.
+		h.edit(dir, map[string]string{"library/mine": "m\n", "er/mine": "m\n"})
+		if r := h.run(nil, "diff", "--names", "web"); r.stdout != "" {
+			t.Errorf("what was added here is a change:\n%s", r.stdout)
+		}
+		h.ok("rm", "-f", "web")
+	})
+}
+
+// manyFiles are enough that a directory of them is not made whole in a moment.
+func manyFiles(n int) map[string]string {
+	files := map[string]string{}
+	for i := range n {
+		files[fmt.Sprintf("d0/%d/%d", i%7, i)] = fmt.Sprintln("text", i)
+	}
+	return files
+}
+
+// TestKilledWhileMadeWhole: a daemon that is killed at any moment of an apply leaves in the sandbox what was
+// there, and the next apply takes all.
+func TestKilledWhileMadeWhole(t *testing.T) {
+	for _, wall := range []string{"gvisor", "process"} {
+		t.Run(wall, func(t *testing.T) {
+			h := newHome(t)
+			dir := h.edited(manyFiles(long.Rounds(400, 3000)))
+			h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
+			sum := func() string { return h.ok("exec", "web", "--", "sh", "-c", "cd d*/ && "+found+" | md5sum") }
+			want := sum()
+			for i, at := range long.Moments(4, 16, 120*time.Millisecond) {
+				h.ok("exec", "web", "--", "mv", fmt.Sprint("d", i), fmt.Sprint("d", i+1))
+				stopped := i%2 == 1
+				if stopped {
+					h.ok("stop", "web")
+				}
+				h.cutShort(at, "apply", "web")
+				h.ok("start", "web")
+				if got := sum(); got != want {
+					t.Fatalf("killed at %v: %s, want %s", at, got, want)
+				}
+				h.ok("stop", "web")
+				h.ok("apply", "web")
+				h.ok("start", "web")
+				if got := sum(); got != want {
+					t.Fatalf("killed at %v, and applied: %s, want %s", at, got, want)
+				}
+				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != fmt.Sprint("d", i+1) {
+					t.Fatalf("killed at %v, and applied: %v, %v", at, entries, err)
+				}
+			}
+			h.ok("rm", "-f", "web")
+		})
+	}
+}
+
+// TestRenamesWhileApplied: a sandbox in which directories are renamed without an end loses nothing to an apply, and
+// nor does the directory.
+func TestRenamesWhileApplied(t *testing.T) {
+	for _, wall := range []string{"gvisor", "process"} {
+		t.Run(wall, func(t *testing.T) {
+			h := newHome(t)
+			files := map[string]string{}
+			for i := range 40 {
+				files[fmt.Sprintf("%c/%c/f%d", 'a'+i%3, 'a'+i%5, i)] = fmt.Sprintln("text", i)
+			}
+			dir := h.edited(files)
+			h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
+			h.ok("exec", "-d", "web", "--", "sh", "-c", `while ! test -e /tmp/enough; do
+				mv a b/x; mv b/x/b c/y; mv c z; mv z/y b/x/b; mv z c; mv b/x a
+			done; touch /tmp/done`)
+			applied := 0
+			for range long.Rounds(6, 40) {
+				r := h.run(nil, "apply", "web")
+				switch {
+				case r.code == 0:
+					applied++
+					for _, text := range files {
+						if !strings.Contains(here(t, dir), text) {
+							t.Errorf("an apply lost %q", text)
+						}
+					}
+				case !strings.Contains(r.stderr, "renamed in the sandbox") && !strings.Contains(r.stderr, "try again") && !strings.Contains(r.stderr, "conflict") && !strings.Contains(r.stderr, "changed"):
+					t.Errorf("apply: %+v", r)
+				}
+			}
+			t.Logf("%d applies", applied)
+			h.ok("exec", "web", "--", "sh", "-c", "touch /tmp/enough; while ! test -e /tmp/done; do :; done")
+			h.ok("stop", "web")
+			h.ok("start", "web")
+			texts := h.ok("exec", "web", "--", "sh", "-c", "find . -type f -exec cat {} +")
+			for _, text := range files {
+				if !strings.Contains(texts, text) {
+					t.Errorf("inside, %q was lost", text)
+				}
+			}
+			h.ok("stop", "web")
+			h.ok("apply", "web")
+			for _, text := range files {
+				if !strings.Contains(here(t, dir), text) {
+					t.Errorf("the directory lost %q", text)
+				}
+			}
+			h.ok("rm", "-f", "web")
+		})
+	}
+}
