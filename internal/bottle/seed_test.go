@@ -2,11 +2,11 @@ package bottle_test
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/carboy-sandbox/carboy/test/named"
 )
 
 // seed are the cases of bot-bottle's tests of provisioning.
@@ -28,12 +28,12 @@ func TestSeed(t *testing.T) {
 	var cases []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `(test_\\w+)` \\| (done|differs) \\| (.+) \\|$").FindAllStringSubmatch(string(raw), -1) {
 		cases = append(cases, row[1])
-		named := regexp.MustCompile("`internal/(\\w+)\\.(Test\\w+)/(\\w+)`").FindAllStringSubmatch(row[3], -1)
-		if len(named) == 0 {
+		tests := regexp.MustCompile("`internal/(\\w+)\\.(Test\\w+)/(\\w+)`").FindAllStringSubmatch(row[3], -1)
+		if len(tests) == 0 {
 			t.Errorf("%s: no test is named", row[1])
 		}
-		for _, n := range named {
-			if "test_"+n[3] != row[1] || !hasTest(t, n[1], n[2], n[3]) {
+		for _, n := range tests {
+			if "test_"+n[3] != row[1] || !named.Exists(t, "../"+n[1], n[2], n[3]) {
 				t.Errorf("%s: there is no test %s", row[1], n[0])
 			}
 		}
@@ -41,24 +41,4 @@ func TestSeed(t *testing.T) {
 	if !slices.Equal(cases, seed) {
 		t.Errorf("rows %q, want %q", cases, seed)
 	}
-}
-
-// hasTest reports whether a package has a test function in which a case of that name stands.
-func hasTest(t *testing.T, pkg, function, name string) bool {
-	t.Helper()
-	files, err := filepath.Glob("../" + pkg + "/*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, body, ok := strings.Cut(string(b), "\nfunc "+function+"(")
-		if body, _, _ = strings.Cut(body, "\n}\n"); ok && strings.Contains(body, `"`+name+`"`) {
-			return true
-		}
-	}
-	return false
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/scope"
 	"github.com/carboy-sandbox/carboy/internal/store/storetest"
+	"github.com/carboy-sandbox/carboy/test/named"
 )
 
 // spawner is what each case of the seed begins with: a runtime directory that a variable names, a
@@ -308,40 +309,20 @@ func TestConformance(t *testing.T) {
 	var cases []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `(spawn_pod_\\w+)` \\| done \\| `internal/pod\\.TestSpawnPod/(\\w+)`(?:; .+)? \\|$").FindAllStringSubmatch(string(raw), -1) {
 		cases = append(cases, row[1])
-		if row[1] != row[2] || !hasTest(t, "internal/pod", "TestSpawnPod", row[2]) {
+		if row[1] != row[2] || !named.Exists(t, ".", "TestSpawnPod", row[2]) {
 			t.Errorf("%s: there is no test %s", row[1], row[2])
 		}
 	}
 	if !slices.Equal(cases, seed) {
 		t.Errorf("rows %q, want %q", cases, seed)
 	}
-	named := regexp.MustCompile("`((?:internal|client)/[\\w/]+)\\.(Test\\w+)(?:/([\\w-]+))?`").FindAllStringSubmatch(string(raw), -1)
-	if len(named) < 20 {
-		t.Errorf("only %d tests are named", len(named))
+	tests := regexp.MustCompile("`((?:internal|client)/[\\w/]+)\\.(Test\\w+)(?:/([\\w-]+))?`").FindAllStringSubmatch(string(raw), -1)
+	if len(tests) < 20 {
+		t.Errorf("only %d tests are named", len(tests))
 	}
-	for _, n := range named {
-		if !hasTest(t, n[1], n[2], n[3]) {
+	for _, n := range tests {
+		if !named.Exists(t, "../../"+n[1], n[2], n[3]) {
 			t.Errorf("there is no test %s", n[0])
 		}
 	}
-}
-
-// hasTest reports whether a package has a test function, in which a case of that name stands.
-func hasTest(t *testing.T, pkg, function, name string) bool {
-	t.Helper()
-	files, err := filepath.Glob("../../" + pkg + "/*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, body, ok := strings.Cut(string(b), "\nfunc "+function+"(")
-		if body, _, _ = strings.Cut(body, "\n}\n"); ok && (name == "" || strings.Contains(body, `"`+name+`"`)) {
-			return true
-		}
-	}
-	return false
 }

@@ -142,7 +142,7 @@ func TestForgedRedirects(t *testing.T) {
 			if len(tt.to) > 1000 {
 				continue // more than the file system takes
 			}
-			t.Skipf("no trusted attributes here: %v", err)
+			t.Skipf("needs root, and a file system that takes trusted attributes: %v", err)
 		}
 		var b bytes.Buffer
 		err := workspace.WriteChanges(t.Context(), &b, workspace.OverlayUpper(openDir(t, upper), below(base), nil), options(true, future))
@@ -173,7 +173,7 @@ func TestMarksInTheBase(t *testing.T) {
 	tree{"evil/e": "e", "evil/sub/f": "f", "target/t": "t", "target/sub/t": "t"}.write(t, base)
 	for dir, to := range map[string]string{"evil": "/target", "evil/sub": "/target/sub"} {
 		if err := unix.Setxattr(base+"/"+dir, "trusted.overlay.redirect", []byte(to), 0); err != nil {
-			t.Skipf("no trusted attributes here: %v", err)
+			t.Skipf("needs root, and a file system that takes trusted attributes: %v", err)
 		}
 	}
 	must(t, unix.Setxattr(base+"/target", "trusted.overlay.opaque", []byte("y"), 0))

@@ -11,7 +11,7 @@ import (
 // belongs to the longest line that leads to it; one that no line leads to has
 // yet to be given its place.
 var layers = [][]string{
-	{"api", "internal/text/strict", "internal/weak", "internal/text/yamlscan", "internal/text/shell", "internal/text/near", "internal/mountinfo", "internal/landlock", "internal/rights", "test/patience"},
+	{"api", "internal/text/strict", "internal/weak", "internal/text/yamlscan", "internal/text/shell", "internal/text/near", "internal/mountinfo", "internal/landlock", "internal/rights", "test/patience", "test/named"},
 	{"internal/text/tree"},     // what yamlscan lets through
 	{"internal/program/order"}, // what one program of ours tells another
 	{"internal/beneath"},       // names in directories, and nothing of what is there

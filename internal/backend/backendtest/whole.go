@@ -46,7 +46,7 @@ func (w *world) take(t *testing.T, sb *sandbox.Sandbox, dir string, o workspace.
 func testWhole(t *testing.T, s *suite) {
 	w := s.open(t)
 	if w.Capabilities().Whole == nil || os.Geteuid() != 0 {
-		t.Skip("views are copies here: nothing shows through them")
+		t.Skip("needs root, and a wall whose views show the directory through: here they are copies")
 	}
 	for _, running := range []bool{true, false} {
 		name := "stopped"

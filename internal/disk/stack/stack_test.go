@@ -403,7 +403,7 @@ func TestForgedRedirects(t *testing.T) {
 			prefix = "user"
 		}
 		if err := unix.Setxattr(evil, prefix+".overlay.redirect", []byte(tt.to), 0); err != nil {
-			t.Skipf("no such attributes here: %v", err)
+			t.Skipf("needs root, and a file system that takes trusted and user attributes: %v", err)
 		}
 		var layers []stack.Node
 		for _, name := range []string{"up", "mid", "low"} {
