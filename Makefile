@@ -75,9 +75,10 @@ weak: guest rules
 	$(PACK) internal/program/weakbin $(PROGRAMS:%=$(BIN)/programs/weak/%)
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-weak ./cmd/carboy
 
-# The gates, then the tests, those from outside included. Of what can be done any number
-# of times it does a little.
-test: deps machine build weak lint
+# The quick gates, then the tests, those from outside included. Of what can be done any
+# number of times it does a little.
+test: deps machine build weak
+	$(STATIC) scripts/lint.sh quick
 	bin="$$(cd $(BIN) && pwd)" && CARBOY_BIN="$$bin/carboy" \
 		CARBOY_WEAK_BIN="$$bin/carboy-weak" CARBOY_WEAK_GUEST="$$bin/carboy-guest-weak" exec scripts/test.sh $(ARGS)
 

@@ -2,11 +2,14 @@
 # Runs every test, in stages, and says what became of them. Arguments go to go test:
 # scripts/test.sh -run Stop
 #
-# With the race detector, except where a test binary links gVisor's sentry:
-# compiling that once more costs four minutes of processor time from cold, and
-# the sentry, which is the test binary executed again, would run under it too.
-# The packages that the wall is made of are under the detector by themselves.
-# Tests that drive the built binary are as well, but not that binary.
+# With the race detector, but for two kinds of packages. What links gVisor's sentry: compiling
+# that once more costs four minutes of processor time from cold, and the sentry, which is the
+# test binary executed again, would run under it too; the packages that the wall is made of
+# are under the detector by themselves. And what begins nothing that runs beside it, in its
+# code or its tests: there is nothing to detect. Tests that drive the built binary are under
+# it as well, but not that binary.
+#
+# make test has vetted everything before, so go test does not do it again.
 #
 # A test that failed is run again, alone (scripts/stage.sh); test/report says what that
 # is good for. It also holds skips to a list: scripts/machine.sh sees that the machine
@@ -42,14 +45,22 @@ CARBOY_PATIENCE=$(CGO_ENABLED=0 GOFLAGS=$static go run ./test/patience/measure)
 export CARBOY_PATIENCE
 echo "scripts/test.sh: this machine takes $CARBOY_PATIENCE times as long as a quiet one"
 
+# What begins something that runs beside it.
+beside='(^|[^a-z."])go (func|[a-zA-Z_.]+\()|\.Go\(|\.Parallel\(|AfterFunc|httptest|http\.Serve'
+single=$(go list -f '{{.ImportPath}} {{.Dir}}' ./... | while read -r package dir; do
+	grep -qE "$beside" "$dir"/*.go || printf ' %s' "$package"
+done)
+
 # A line for each test binary: its package, and the stage that runs it. go list names
 # external test packages, and packages as they are compiled for a test, as well; only
-# binaries end in .test.
-plan=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk '
+# binaries end in .test. What links the sentry takes longest, and begins first.
+plan=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v single="$single" '
+	BEGIN { split(single, names); for (i in names) plain[names[i]] }
 	$1 ~ /\.test$/ {
 		sub(/\.test$/, "", $1)
 		stage = "race"
-		if (/ gvisor\.dev\/gvisor\/pkg\/sentry\//) stage = "plain"
+		if ($1 in plain) stage = "plain"
+		if (/ gvisor\.dev\/gvisor\/pkg\/sentry\//) stage = "sentry"
 		if ($1 ~ /\/test\/(e2e|escape)$/) stage = "alone"
 		print $1, stage
 	}')
@@ -63,14 +74,14 @@ of() {
 stage() {
 	name=$1 packages=$2
 	shift 2
-	[ -z "$packages" ] || scripts/stage.sh "$said/$name.json" "$packages" -shuffle=on "$@"
+	[ -z "$packages" ] || scripts/stage.sh "$said/$name.json" "$packages" -vet=off -shuffle=on "$@"
 }
 
 export CGO_ENABLED=1
-stage 1-units "$(of race)" -race -p 2 -timeout 20m "$@"
+stage 1-units "$(of race)" -race -p 3 -timeout 20m "$@"
 (
 	export CGO_ENABLED=0 GOFLAGS="$static"
-	stage 2-sentry "$(of plain)" -p 2 -timeout 20m "$@"
+	stage 2-plain "$(of sentry) $(of plain)" -p 2 -timeout 20m "$@"
 	# These say of some tests that the detector leaves no room for them.
 	[ $# -gt 0 ] || set -- -run '^(TestMemory|TestOffersMemory|TestInitForgets)$'
 	stage 3-again './internal/egress ./internal/egress/link ./internal/guest/jail' "$@"
