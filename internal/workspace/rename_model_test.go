@@ -384,10 +384,7 @@ func (m *renameModel) steps(n int) {
 // A view is as a plain directory in which the same was done, whatever was applied of it between; and no apply takes
 // from the base what is in the view and nowhere else.
 func TestRenameModel(t *testing.T) {
-	rounds, steps := 12, 60
-	if long.On() {
-		rounds, steps = 60, 120
-	}
+	rounds, steps := long.Rounds(5, 60), long.Rounds(60, 120)
 	for name, o := range map[string]modelOptions{
 		"all":             {names: "a b c d"},
 		"some":            {names: "a b c .github d", part: true},

@@ -220,7 +220,7 @@ func TestManyRandomRequests(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is garbage hardly counts, whenever it is collected
 	w := open(t)
-	const commands = 24
+	const commands = 12
 	var all sync.WaitGroup
 	stop, peak := make(chan struct{}), make(chan uint64)
 	go func() {
@@ -252,7 +252,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	close(stop)
 	most := <-peak
 	t.Logf("%d commands with 2 MB of output each, 12 MB in JSON: heap at most %d MiB", commands, most>>20)
-	if most > 400<<20 { // the engine keeps as much of what runs as is kept here
+	if most > 200<<20 { // the engine keeps as much of what runs as is kept here
 		t.Errorf("%d MiB", most>>20)
 	}
 }
