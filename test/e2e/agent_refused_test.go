@@ -23,31 +23,29 @@ var refusedAgents = []struct{ name, key, host, status, ask string }{
 // exit code is the program's, and nothing is said of a key that is good.
 func TestAgentKeyRefused(t *testing.T) {
 	const good = "a_key_that_the_model_takes_0123456789"
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			w.sites(worldA, fakemodel.NewServer(good).Handlers())
-			h := w.home()
-			repo := agentWorld(t, h)
-			for _, a := range refusedAgents {
-				script := "#!/bin/sh\n[ \"$1\" = login ] && exit\ncurl -fsS -o /dev/null -X POST -d '{}' " + a.ask + " || exit 7\n"
-				h.edit(h.dir, map[string]string{"tools/" + a.name: script})
-				must(t, os.Chmod(h.dir+"/tools/"+a.name, 0o755))
-				for key, code := range map[string]int{good: 0, "a_key_that_it_does_not_take_0123456789": 7} {
-					env := h.env
-					h.env = append(h.env, a.key+"="+key)
-					r := h.run(nil, "agent", "run", "--isolation", wall, "--workspace", repo, "--name", a.name, a.name)
-					h.env = env
-					line := "\ncarboy: " + a.host + " " + a.status
-					if r.code != code || strings.Count(r.stderr, line) != code/7 {
-						t.Errorf("%s: exit code %d, want %d\n%s%s", a.name, r.code, code, r.stdout, r.stderr)
-					}
-					if strings.Contains(r.stdout+r.stderr, key) {
-						t.Errorf("%s: the key is told", a.name)
-					}
-					h.ok("rm", "-f", a.name)
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		w.sites(worldA, fakemodel.NewServer(good).Handlers())
+		h := w.home()
+		repo := agentWorld(t, h)
+		for _, a := range refusedAgents {
+			script := "#!/bin/sh\n[ \"$1\" = login ] && exit\ncurl -fsS -o /dev/null -X POST -d '{}' " + a.ask + " || exit 7\n"
+			h.edit(h.dir, map[string]string{"tools/" + a.name: script})
+			must(t, os.Chmod(h.dir+"/tools/"+a.name, 0o755))
+			for key, code := range map[string]int{good: 0, "a_key_that_it_does_not_take_0123456789": 7} {
+				env := h.env
+				h.env = append(h.env, a.key+"="+key)
+				r := h.run(nil, "agent", "run", "--isolation", wall, "--workspace", repo, "--name", a.name, a.name)
+				h.env = env
+				line := "\ncarboy: " + a.host + " " + a.status
+				if r.code != code || strings.Count(r.stderr, line) != code/7 {
+					t.Errorf("%s: exit code %d, want %d\n%s%s", a.name, r.code, code, r.stdout, r.stderr)
 				}
+				if strings.Contains(r.stdout+r.stderr, key) {
+					t.Errorf("%s: the key is told", a.name)
+				}
+				h.ok("rm", "-f", a.name)
 			}
-		})
-	}
+		}
+	})
 }

@@ -100,21 +100,18 @@ func agentWorld(t *testing.T, h *home) (repo string) {
 	return repo
 }
 
-// walled runs f behind each wall, as root and as an ordinary user, in a world with a model.
+// walled is crossed in a world with a model. Its tests run at the same time.
 func walled(t *testing.T, model http.Handler, f func(t *testing.T, w *world, h *home, wall string)) {
-	for _, wall := range wallNames {
-		for _, who := range []string{"root", "ordinary-user"} {
-			t.Run(wall+"-"+who, func(t *testing.T) {
-				w := newWorld(t)
-				w.https("model.test", worldA, model)
-				if who == "root" {
-					f(t, w, w.home("FAKE_KEY="+realToken), wall)
-				} else {
-					f(t, w, w.ordinaryHome(carboy, "FAKE_KEY="+realToken), wall)
-				}
-			})
+	crossed(t, func(t *testing.T, wall, who string) {
+		t.Parallel()
+		w := newWorld(t)
+		w.https("model.test", worldA, model)
+		if who == "root" {
+			f(t, w, w.home("FAKE_KEY="+realToken), wall)
+		} else {
+			f(t, w, w.ordinaryHome(carboy, "FAKE_KEY="+realToken), wall)
 		}
-	}
+	})
 }
 
 // TestAgent runs an agent in a repository: it is set up, its key stays outside while the
@@ -178,56 +175,54 @@ func TestAgent(t *testing.T) {
 // TestAgentMistakes holds what is said where it can't run, and that nothing is left then.
 func TestAgentMistakes(t *testing.T) {
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			w.https("model.test", worldA, refuses)
-			h := w.home()
-			repo := agentWorld(t, h)
-			run := func(flags ...string) result {
-				return h.run(nil, append(append([]string{"agent", "run", "--isolation", wall, "--workspace", repo}, flags...), "fake")...)
-			}
-			r := run()
-			agentEnds(t, r, 125, `(?m)^carboy: no key for fake: set FAKE_KEY$`)
-			h.env = append(h.env, "FAKE_KEY="+realToken)
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		w.https("model.test", worldA, refuses)
+		h := w.home()
+		repo := agentWorld(t, h)
+		run := func(flags ...string) result {
+			return h.run(nil, append(append([]string{"agent", "run", "--isolation", wall, "--workspace", repo}, flags...), "fake")...)
+		}
+		r := run()
+		agentEnds(t, r, 125, `(?m)^carboy: no key for fake: set FAKE_KEY$`)
+		h.env = append(h.env, "FAKE_KEY="+realToken)
 
-			// A set-up that fails is undone.
-			h.edit(h.dir, map[string]string{"tools/fakeagent": strings.Replace(fakeAgent, "exit;;", "echo 'no such login' >&2; exit 1;;", 1)})
-			must(t, os.Chmod(h.dir+"/tools/fakeagent", 0o755))
-			agentEnds(t, run(), 125, `(?m)^carboy: fake does not take its credentials: exit code 1: no such login$`)
+		// A set-up that fails is undone.
+		h.edit(h.dir, map[string]string{"tools/fakeagent": strings.Replace(fakeAgent, "exit;;", "echo 'no such login' >&2; exit 1;;", 1)})
+		must(t, os.Chmod(h.dir+"/tools/fakeagent", 0o755))
+		agentEnds(t, run(), 125, `(?m)^carboy: fake does not take its credentials: exit code 1: no such login$`)
 
-			// So is one whose program can't be started.
-			must(t, os.WriteFile(h.dir+"/tools/fakeagent", []byte("#!/no/such/program\n"), 0o755))
-			h.edit(h.dir, map[string]string{"config/carboy/agents/fake.toml": strings.Split(fakeProvider, "[[verify]]")[0]})
-			agentEnds(t, run(), 127, `(?m)^carboy: /home/user/.local/bin/fakeagent: its interpreter is missing$`)
+		// So is one whose program can't be started.
+		must(t, os.WriteFile(h.dir+"/tools/fakeagent", []byte("#!/no/such/program\n"), 0o755))
+		h.edit(h.dir, map[string]string{"config/carboy/agents/fake.toml": strings.Split(fakeProvider, "[[verify]]")[0]})
+		agentEnds(t, run(), 127, `(?m)^carboy: /home/user/.local/bin/fakeagent: its interpreter is missing$`)
 
-			must(t, os.Remove(h.dir+"/tools/fakeagent"))
-			agentEnds(t, run(), 125, `(?m)^carboy: no program fakeagent on this machine$`)
-			if left := h.list(); len(left) != 0 {
-				t.Errorf("left: %v", left)
-			}
-			if left := h.ok("volume", "ls"); strings.Contains(left, "home-") {
-				t.Errorf("homes are left:\n%s", left)
-			}
+		must(t, os.Remove(h.dir+"/tools/fakeagent"))
+		agentEnds(t, run(), 125, `(?m)^carboy: no program fakeagent on this machine$`)
+		if left := h.list(); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+		if left := h.ok("volume", "ls"); strings.Contains(left, "home-") {
+			t.Errorf("homes are left:\n%s", left)
+		}
 
-			// A key that the model does not take, and a repository without a commit.
-			h.edit(h.dir, map[string]string{"tools/fakeagent": fakeAgent})
-			must(t, os.Chmod(h.dir+"/tools/fakeagent", 0o755))
-			must(t, os.RemoveAll(repo+"/.git"))
-			h.git(repo, "init", "-q", "-b", "main")
-			r = run("--name", "mouse")
-			agentEnds(t, r, 3, `(?m)^carboy: model\.test refused FAKE_KEY \(status 401\): `)
-			agentTells(t, "stderr", r.stderr, `(?m)^carboy: the repository has no commit yet`, ` · 1 commit on main`)
+		// A key that the model does not take, and a repository without a commit.
+		h.edit(h.dir, map[string]string{"tools/fakeagent": fakeAgent})
+		must(t, os.Chmod(h.dir+"/tools/fakeagent", 0o755))
+		must(t, os.RemoveAll(repo+"/.git"))
+		h.git(repo, "init", "-q", "-b", "main")
+		r = run("--name", "mouse")
+		agentEnds(t, r, 3, `(?m)^carboy: model\.test refused FAKE_KEY \(status 401\): `)
+		agentTells(t, "stderr", r.stderr, `(?m)^carboy: the repository has no commit yet`, ` · 1 commit on main`)
 
-			// What an agent left in the place of a file that is written for it stops no other.
-			h.ok("exec", "mouse", "--", "sh", "-c", "rm ~/.fake/state.json && mkdir ~/.fake/state.json")
-			h.ok("rm", "-f", "mouse")
-			r = run()
-			agentEnds(t, r, 3, `(?m)^carboy: /home/user/\.fake/state\.json was no file any more: `)
-			agentTells(t, "stdout", r.stdout, `(?m)^"approved":"[a-z0-9]{20}"$`)
-			agentTells(t, "volume ls", h.ok("volume", "ls"), `home of fake for `+repo)
-		})
-	}
+		// What an agent left in the place of a file that is written for it stops no other.
+		h.ok("exec", "mouse", "--", "sh", "-c", "rm ~/.fake/state.json && mkdir ~/.fake/state.json")
+		h.ok("rm", "-f", "mouse")
+		r = run()
+		agentEnds(t, r, 3, `(?m)^carboy: /home/user/\.fake/state\.json was no file any more: `)
+		agentTells(t, "stdout", r.stdout, `(?m)^"approved":"[a-z0-9]{20}"$`)
+		agentTells(t, "volume ls", h.ok("volume", "ls"), `home of fake for `+repo)
+	})
 }
 
 func agentEnds(t *testing.T, r result, code int, want string) {

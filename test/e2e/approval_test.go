@@ -86,42 +86,39 @@ const askURL = "https://api.example.com/v1/items"
 
 // A request waits; allowed, it passes, and one that differs is asked about anew.
 func TestAskHolds(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			t.Parallel()
-			w, h, name := askBox(t, wall, "120s")
-			first := h.asking(name, "curl", "-sS", "-X", "POST", "-d", "x=1", askURL)
-			q := h.waits(1)[0]
-			if q.What != "POST "+askURL || q.Rule != "api" || q.Sandbox != name || q.Waiting != 1 {
-				t.Errorf("asked: %+v", q)
-			}
-			if got := w.received("api.example.com"); len(got) != 0 {
-				t.Fatalf("a server received what waits: %+v", got)
-			}
-			if out := h.ok("approve", "allow", fmt.Sprint(q.ID)); out != fmt.Sprintf("allowed: POST %s (rule api, sandbox %s), and what it carries, which is not shown\n", askURL, name) {
-				t.Errorf("allow said %q", out)
-			}
-			if r := <-first; r.code != 0 || r.stdout != "hello from api.example.com\n" {
-				t.Fatalf("what was allowed: %+v", r)
-			}
-			// The same is asked again, and what differs in its query too.
-			again := h.asking(name, "curl", "-sS", "-X", "POST", "-d", "x=1", askURL+"?all=1")
-			q2 := h.waits(1)[0]
-			if q2.ID == q.ID || q2.What != "POST "+askURL+"?all=1" {
-				t.Errorf("asked: %+v", q2)
-			}
-			h.ok("approve", "deny", "--reason", "not today", fmt.Sprint(q2.ID))
-			refusedWith(t, <-again, "approval_denied")
-			// What a rule allows is not asked.
-			if out := h.ok("exec", name, "--", "curl", "-sS", "https://api.example.com/open"); out != "hello from api.example.com\n" {
-				t.Errorf("allowed by a rule: %q", out)
-			}
-			if got := w.received("api.example.com"); len(got) != 2 {
-				t.Errorf("the server received %+v", got)
-			}
-			h.toldOf(t, name, q.ID, q2.ID)
-		})
-	}
+	behindEach(t, func(t *testing.T, wall string) {
+		w, h, name := askBox(t, wall, "120s")
+		first := h.asking(name, "curl", "-sS", "-X", "POST", "-d", "x=1", askURL)
+		q := h.waits(1)[0]
+		if q.What != "POST "+askURL || q.Rule != "api" || q.Sandbox != name || q.Waiting != 1 {
+			t.Errorf("asked: %+v", q)
+		}
+		if got := w.received("api.example.com"); len(got) != 0 {
+			t.Fatalf("a server received what waits: %+v", got)
+		}
+		if out := h.ok("approve", "allow", fmt.Sprint(q.ID)); out != fmt.Sprintf("allowed: POST %s (rule api, sandbox %s), and what it carries, which is not shown\n", askURL, name) {
+			t.Errorf("allow said %q", out)
+		}
+		if r := <-first; r.code != 0 || r.stdout != "hello from api.example.com\n" {
+			t.Fatalf("what was allowed: %+v", r)
+		}
+		// The same is asked again, and what differs in its query too.
+		again := h.asking(name, "curl", "-sS", "-X", "POST", "-d", "x=1", askURL+"?all=1")
+		q2 := h.waits(1)[0]
+		if q2.ID == q.ID || q2.What != "POST "+askURL+"?all=1" {
+			t.Errorf("asked: %+v", q2)
+		}
+		h.ok("approve", "deny", "--reason", "not today", fmt.Sprint(q2.ID))
+		refusedWith(t, <-again, "approval_denied")
+		// What a rule allows is not asked.
+		if out := h.ok("exec", name, "--", "curl", "-sS", "https://api.example.com/open"); out != "hello from api.example.com\n" {
+			t.Errorf("allowed by a rule: %q", out)
+		}
+		if got := w.received("api.example.com"); len(got) != 2 {
+			t.Errorf("the server received %+v", got)
+		}
+		h.toldOf(t, name, q.ID, q2.ID)
+	})
 }
 
 // toldOf looks for one question that was allowed and one that was denied, in every
@@ -162,68 +159,65 @@ func refusedWith(t *testing.T, r result, code string) {
 
 // Nobody answers, the daemon dies, the gate dies, the policy changes: refused.
 func TestAskFailsClosed(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			t.Parallel()
-			w, h, name := askBox(t, wall, "8s")
-			late := h.asking(name, "curl", "-sS", askURL)
-			refusedWith(t, <-late, "approval_expired")
-			h.waits(0) // who asked may hear of it first
-			h.ok("policy", "set", name, "--policy", h.write("long.yaml", fmt.Sprintf(askPolicy, "120s")))
+	behindEach(t, func(t *testing.T, wall string) {
+		w, h, name := askBox(t, wall, "8s")
+		late := h.asking(name, "curl", "-sS", askURL)
+		refusedWith(t, <-late, "approval_expired")
+		h.waits(0) // who asked may hear of it first
+		h.ok("policy", "set", name, "--policy", h.write("long.yaml", fmt.Sprintf(askPolicy, "120s")))
 
-			killed := h.asking(name, "curl", "-sS", askURL+"?daemon")
-			q := h.waits(1)[0]
-			h.killDaemon()
-			// What waits goes on with the next daemon, which the old question is not put to.
-			if r := h.run(nil, "approve", "allow", fmt.Sprint(q.ID)); r.code == 0 {
-				t.Errorf("what a killed daemon was asked is allowed: %+v", r)
-			}
-			r := <-killed
-			if !strings.Contains(r.stdout, "approval_voided") {
-				t.Errorf("with a killed daemon: %+v", r)
-			}
-			h.waits(0)
+		killed := h.asking(name, "curl", "-sS", askURL+"?daemon")
+		q := h.waits(1)[0]
+		h.killDaemon()
+		// What waits goes on with the next daemon, which the old question is not put to.
+		if r := h.run(nil, "approve", "allow", fmt.Sprint(q.ID)); r.code == 0 {
+			t.Errorf("what a killed daemon was asked is allowed: %+v", r)
+		}
+		r := <-killed
+		if !strings.Contains(r.stdout, "approval_voided") {
+			t.Errorf("with a killed daemon: %+v", r)
+		}
+		h.waits(0)
 
-			dying := h.asking(name, "curl", "-sS", "--max-time", "20", askURL+"?gate") // which may never hear of it
-			q = h.waits(1)[0]
-			if err := syscall.Kill(h.gatePID(), syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			if r := <-dying; r.code == 0 || strings.Contains(r.stdout, "hello") {
-				t.Errorf("with a killed gate: %+v", r)
-			}
-			h.waits(0)
-			if r := h.run(nil, "approve", "allow", fmt.Sprint(q.ID)); r.code == 0 {
-				t.Errorf("what a killed gate asked is allowed: %+v", r)
-			}
+		dying := h.asking(name, "curl", "-sS", "--max-time", "20", askURL+"?gate") // which may never hear of it
+		q = h.waits(1)[0]
+		if err := syscall.Kill(h.gatePID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-dying; r.code == 0 || strings.Contains(r.stdout, "hello") {
+			t.Errorf("with a killed gate: %+v", r)
+		}
+		h.waits(0)
+		if r := h.run(nil, "approve", "allow", fmt.Sprint(q.ID)); r.code == 0 {
+			t.Errorf("what a killed gate asked is allowed: %+v", r)
+		}
 
-			// A grant is of the policy under which it was given.
-			granted := h.asking(name, "curl", "-sS", askURL)
-			h.ok("approve", "allow", "--scope", "sandbox", fmt.Sprint(h.waits(1)[0].ID))
-			if r := <-granted; r.code != 0 || !strings.Contains(r.stdout, "hello") {
-				t.Fatalf("granted: %+v", r)
-			}
-			if out := h.ok("exec", name, "--", "curl", "-sS", askURL); !strings.Contains(out, "hello") {
-				t.Errorf("the same under its grant: %q", out)
-			}
-			other := h.asking(name, "curl", "-sS", askURL+"/7")
-			q = h.waits(1)[0]
-			h.ok("policy", "set", name, "--policy", h.write("other.yaml", fmt.Sprintf(askPolicy, "121s")))
-			anew := h.anew(q.ID)
-			if r := h.run(nil, "approve", "allow", fmt.Sprint(q.ID)); r.code == 0 || !strings.Contains(r.stderr, fmt.Sprintf("it is asked anew as approval %d", anew)) {
-				t.Errorf("an answer under another policy: %+v", r)
-			}
-			h.ok("approve", "deny", fmt.Sprint(anew))
-			refusedWith(t, <-other, "approval_denied")
-			h.waits(0)
-			void := h.asking(name, "curl", "-sS", askURL) // what was granted is asked anew
-			h.ok("approve", "deny", fmt.Sprint(h.waits(1)[0].ID))
-			refusedWith(t, <-void, "approval_denied")
-			if got := w.received("api.example.com"); len(got) != 2 {
-				t.Errorf("the server received %+v, want what was granted, twice", got)
-			}
-		})
-	}
+		// A grant is of the policy under which it was given.
+		granted := h.asking(name, "curl", "-sS", askURL)
+		h.ok("approve", "allow", "--scope", "sandbox", fmt.Sprint(h.waits(1)[0].ID))
+		if r := <-granted; r.code != 0 || !strings.Contains(r.stdout, "hello") {
+			t.Fatalf("granted: %+v", r)
+		}
+		if out := h.ok("exec", name, "--", "curl", "-sS", askURL); !strings.Contains(out, "hello") {
+			t.Errorf("the same under its grant: %q", out)
+		}
+		other := h.asking(name, "curl", "-sS", askURL+"/7")
+		q = h.waits(1)[0]
+		h.ok("policy", "set", name, "--policy", h.write("other.yaml", fmt.Sprintf(askPolicy, "121s")))
+		anew := h.anew(q.ID)
+		if r := h.run(nil, "approve", "allow", fmt.Sprint(q.ID)); r.code == 0 || !strings.Contains(r.stderr, fmt.Sprintf("it is asked anew as approval %d", anew)) {
+			t.Errorf("an answer under another policy: %+v", r)
+		}
+		h.ok("approve", "deny", fmt.Sprint(anew))
+		refusedWith(t, <-other, "approval_denied")
+		h.waits(0)
+		void := h.asking(name, "curl", "-sS", askURL) // what was granted is asked anew
+		h.ok("approve", "deny", fmt.Sprint(h.waits(1)[0].ID))
+		refusedWith(t, <-void, "approval_denied")
+		if got := w.received("api.example.com"); len(got) != 2 {
+			t.Errorf("the server received %+v, want what was granted, twice", got)
+		}
+	})
 }
 
 // anew is the number of the one question that waits, once it is another than before.
@@ -342,25 +336,22 @@ print(json.dumps(codes))
 // Nothing that can be reached from inside answers: not the gate, by any of its
 // ports, nor the daemon.
 func TestAskNobodyInsideAnswers(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			t.Parallel()
-			w, h, name := askBox(t, wall, "300s")
-			held := h.asking(name, "curl", "-sS", askURL)
-			q := h.waits(1)[0]
-			h.ok("exec", name, "--", "sh", "-c", fmt.Sprintf(askInside, q.ID))
-			if still := h.waitsNow(); len(still) != 1 || still[0].ID != q.ID {
-				t.Errorf("answered from inside: %+v", still)
-			}
-			if got := w.received("api.example.com"); len(got) != 0 {
-				t.Errorf("let go from inside: %+v", got)
-			}
-			h.ok("approve", "allow", fmt.Sprint(q.ID)) // from outside, it works
-			if r := <-held; !strings.Contains(r.stdout, "hello") {
-				t.Errorf("from outside: %+v", r)
-			}
-		})
-	}
+	behindEach(t, func(t *testing.T, wall string) {
+		w, h, name := askBox(t, wall, "300s")
+		held := h.asking(name, "curl", "-sS", askURL)
+		q := h.waits(1)[0]
+		h.ok("exec", name, "--", "sh", "-c", fmt.Sprintf(askInside, q.ID))
+		if still := h.waitsNow(); len(still) != 1 || still[0].ID != q.ID {
+			t.Errorf("answered from inside: %+v", still)
+		}
+		if got := w.received("api.example.com"); len(got) != 0 {
+			t.Errorf("let go from inside: %+v", got)
+		}
+		h.ok("approve", "allow", fmt.Sprint(q.ID)) // from outside, it works
+		if r := <-held; !strings.Contains(r.stdout, "hello") {
+			t.Errorf("from outside: %+v", r)
+		}
+	})
 }
 
 const askInside = `

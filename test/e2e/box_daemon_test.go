@@ -72,53 +72,51 @@ func echo(t *testing.T, c *boxservice.Client, text string) {
 // TestBoxWalls has the same over each wall: a command, a conflict, a timeout
 // and a process.
 func TestBoxWalls(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newBoxWorld(t, wall, nil)
-			w.subtest(t, "commands", func(t *testing.T) {
-				s := w.service(t, boxservice.Config{})
-				if r := runTool(t, s, chat("1"), "id -u; pwd; echo x > x"); !r.OK || r.Stdout != "1000\n/workspace\n" {
-					t.Errorf("got %+v", r)
-				}
-				if r := runTool(t, s, chat("2"), "cat x"); r.Stdout != "x\n" {
-					t.Errorf("the next command sees %+v", r)
-				}
-				if name := w.sessions(t)["person_test_user"].BackendName; name != wall {
-					t.Errorf("it is behind %s", name)
-				}
-				r, err := s.ExecuteTool(t.Context(), chat("3"), map[string]any{"command": "sleep 100", "timeout_sec": 1})
-				if err != nil || r.OK || r.ExitCode != nil {
-					t.Errorf("a command without end: %+v, %v", r, err)
-				}
-				if r := runTool(t, s, chat("4"), "cat x"); r.Stdout != "x\n" {
-					t.Errorf("after it: %+v", r)
-				}
-			})
-			w.subtest(t, "conflict", func(t *testing.T) {
-				w.exec(t, "a", "true")
-				s := boxservice.NewSpec("a", "true")
-				s.MemoryMB = 700
-				if _, err := w.client.Exec(t.Context(), s); boxservice.Class(err) != "BoxSessionConflictError" {
-					t.Errorf("got %v", err)
-				}
-			})
-			w.subtest(t, "host-directory", func(t *testing.T) {
-				s := boxservice.NewSpec("a", "echo x > x; cat x")
-				s.HostPath = w.dirs(t, "workspace")[0]
-				if r, err := w.client.Exec(t.Context(), s); err != nil || r.Stdout != "x\n" {
-					t.Errorf("got %+v, %v", r, err)
-				}
-			})
-			w.subtest(t, "process", func(t *testing.T) {
-				if _, err := w.client.Create(t.Context(), boxservice.NewSpec("a", "")); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := w.client.StartProcess(t.Context(), "a", boxservice.ProcessSpec{Command: "cat"}); err != nil {
-					t.Fatal(err)
-				}
-				echo(t, w.client, "once")
-				echo(t, w.client, "twice")
-			})
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newBoxWorld(t, wall, nil)
+		w.subtest(t, "commands", func(t *testing.T) {
+			s := w.service(t, boxservice.Config{})
+			if r := runTool(t, s, chat("1"), "id -u; pwd; echo x > x"); !r.OK || r.Stdout != "1000\n/workspace\n" {
+				t.Errorf("got %+v", r)
+			}
+			if r := runTool(t, s, chat("2"), "cat x"); r.Stdout != "x\n" {
+				t.Errorf("the next command sees %+v", r)
+			}
+			if name := w.sessions(t)["person_test_user"].BackendName; name != wall {
+				t.Errorf("it is behind %s", name)
+			}
+			r, err := s.ExecuteTool(t.Context(), chat("3"), map[string]any{"command": "sleep 100", "timeout_sec": 1})
+			if err != nil || r.OK || r.ExitCode != nil {
+				t.Errorf("a command without end: %+v, %v", r, err)
+			}
+			if r := runTool(t, s, chat("4"), "cat x"); r.Stdout != "x\n" {
+				t.Errorf("after it: %+v", r)
+			}
 		})
-	}
+		w.subtest(t, "conflict", func(t *testing.T) {
+			w.exec(t, "a", "true")
+			s := boxservice.NewSpec("a", "true")
+			s.MemoryMB = 700
+			if _, err := w.client.Exec(t.Context(), s); boxservice.Class(err) != "BoxSessionConflictError" {
+				t.Errorf("got %v", err)
+			}
+		})
+		w.subtest(t, "host-directory", func(t *testing.T) {
+			s := boxservice.NewSpec("a", "echo x > x; cat x")
+			s.HostPath = w.dirs(t, "workspace")[0]
+			if r, err := w.client.Exec(t.Context(), s); err != nil || r.Stdout != "x\n" {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		})
+		w.subtest(t, "process", func(t *testing.T) {
+			if _, err := w.client.Create(t.Context(), boxservice.NewSpec("a", "")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.client.StartProcess(t.Context(), "a", boxservice.ProcessSpec{Command: "cat"}); err != nil {
+				t.Fatal(err)
+			}
+			echo(t, w.client, "once")
+			echo(t, w.client, "twice")
+		})
+	})
 }

@@ -2,11 +2,9 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,26 +14,12 @@ import (
 	"github.com/carboy-sandbox/carboy/test/long"
 )
 
-// isolations are the walls that these tests are run behind.
-var isolations = []string{"gvisor", "process"}
-
-// behindEach runs a test behind every wall that the binary has.
+// behindEach runs a test behind every wall, at the same time.
 func behindEach(t *testing.T, test func(t *testing.T, wall string)) {
 	t.Helper()
-	var st struct {
-		Backends []string `json:"backends"`
-	}
-	h := newHome(t)
-	h.list() // starts a daemon
-	if err := json.Unmarshal([]byte(h.ok("daemon", "status", "--json")), &st); err != nil {
-		t.Fatal(err)
-	}
-	h.ok("daemon", "stop")
-	for _, wall := range isolations {
+	for _, wall := range wallNames {
 		t.Run(wall, func(t *testing.T) {
-			if !slices.Contains(st.Backends, wall) {
-				t.Skipf("this carboy, on this machine, has no wall %s; it has %q", wall, st.Backends)
-			}
+			t.Parallel()
 			test(t, wall)
 		})
 	}

@@ -275,29 +275,25 @@ func TestStockClients(t *testing.T) {
 		trust = append(trust, c)
 	}
 	all := slices.Concat(trust, httpCases(), packageCases(sumKey), proxyCases())
-	for _, wall := range wallNames {
-		for _, who := range []string{"root", "ordinary"} {
-			t.Run(wall+"/"+who, func(t *testing.T) {
-				h := w.home(env...)
-				if who == "ordinary" {
-					h = w.ordinaryHome(carboy, env...)
-				}
-				mount := h.clientPrograms() + ":/clients:ro"
-				name := h.create("--isolation", wall, "--mount", mount, "--secret", "ANTHROPIC_API_KEY", "--secret", "OPENAI_API_KEY", "--secret", "GITHUB_TOKEN",
-					"--allow", "github", "--allow", "pypi", "--allow", "npm", "--allow", "go", "--allow", "anthropic", "--allow", "openai", "--allow", "debian",
-					"--allow", "web.example", "--allow", "six.example", "--allow", "grpc.example", "--allow", "tls://strange.example")
-				cases := all
-				// Whom to trust is each one's own; protocols are the gate's.
-				if wall == "gvisor" && who == "root" || wall == "process" && (who == "ordinary" || !long.On()) {
-					cases = trust
-				}
-				for _, c := range cases {
-					t.Run(c.name, func(t *testing.T) { c.in(t, w, h, name) })
-				}
-				h.ok("rm", "-f", name)
-			})
+	crossed(t, func(t *testing.T, wall, who string) {
+		h := w.home(env...)
+		if who == "ordinary" {
+			h = w.ordinaryHome(carboy, env...)
 		}
-	}
+		mount := h.clientPrograms() + ":/clients:ro"
+		name := h.create("--isolation", wall, "--mount", mount, "--secret", "ANTHROPIC_API_KEY", "--secret", "OPENAI_API_KEY", "--secret", "GITHUB_TOKEN",
+			"--allow", "github", "--allow", "pypi", "--allow", "npm", "--allow", "go", "--allow", "anthropic", "--allow", "openai", "--allow", "debian",
+			"--allow", "web.example", "--allow", "six.example", "--allow", "grpc.example", "--allow", "tls://strange.example")
+		cases := all
+		// Whom to trust is each one's own; protocols are the gate's.
+		if wall == "gvisor" && who == "root" || wall == "process" && (who == "ordinary" || !long.On()) {
+			cases = trust
+		}
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) { c.in(t, w, h, name) })
+		}
+		h.ok("rm", "-f", name)
+	})
 	// What presets refuse works where a rule allows the whole host.
 	t.Run("allowed", func(t *testing.T) {
 		h := w.home(env...)

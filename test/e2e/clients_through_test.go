@@ -122,35 +122,33 @@ func lastLines(text string, n int) string {
 func TestAskedWithoutNetwork(t *testing.T) {
 	needs(t, "curl", "python3")
 	w := newWorld(t)
-	for _, wall := range wallNames {
-		for _, who := range []string{"root", "ordinary"} {
-			t.Run(wall+"/"+who, func(t *testing.T) {
-				h := w.home()
-				if who == "ordinary" {
-					h = w.ordinaryHome(carboy)
-				}
-				r := h.run(nil, "run", "--isolation", wall, "--name", "once", "--", "curl", "-sS", "https://"+npmRegistry+"/x")
-				if want := "carboy: " + npmRegistry + " was asked for; to allow: --allow npm\n"; r.code != 6 || lastLines(r.stderr, 1) != want {
-					t.Errorf("exit code %d, %q", r.code, r.stderr)
-				}
-				if got := h.ok("net", "log", "once"); !strings.Contains(got, "dns A "+npmRegistry) || !strings.Contains(got, "no_network") {
-					t.Errorf("the record of a run that has ended: %q", got)
-				}
-				name := h.create("--isolation", wall, "--env", "PIP_RETRIES=7")
-				const failsForGood = `import socket, os
+	crossed(t, func(t *testing.T, wall, who string) {
+		h := w.home()
+		if who == "ordinary" {
+			h = w.ordinaryHome(carboy)
+		}
+		r := h.run(nil, "run", "--isolation", wall, "--name", "once", "--", "curl", "-sS", "https://"+npmRegistry+"/x")
+		if want := "carboy: " + npmRegistry + " was asked for; to allow: --allow npm\n"; r.code != 6 || lastLines(r.stderr, 1) != want {
+			t.Errorf("exit code %d, %q", r.code, r.stderr)
+		}
+		if got := h.ok("net", "log", "once"); !strings.Contains(got, "dns A "+npmRegistry) || !strings.Contains(got, "no_network") {
+			t.Errorf("the record of a run that has ended: %q", got)
+		}
+		name := h.create("--isolation", wall, "--env", "PIP_RETRIES=7")
+		const failsForGood = `import socket, os
 try: socket.getaddrinfo("a.example", 443)
 except socket.gaierror as e: print(e.errno == socket.EAI_NONAME, os.environ["PIP_RETRIES"], os.environ["npm_config_fetch_retries"])`
-				r = h.run(nil, "exec", name, "--", "python3", "-c", failsForGood)
-				if r.stdout != "True 7 0\n" || !strings.HasPrefix(r.stderr, "carboy: a.example was asked for; to allow: ") {
-					t.Errorf("exec: %q, %q", r.stdout, r.stderr)
-				}
-				if r = h.run(nil, "exec", name, "--", "true"); r.stderr != "" {
-					t.Errorf("of an earlier command: %q", r.stderr)
-				}
-				// Names made up by the thousand, and what is no question, leave a record
-				// that is bounded, a line that is one, and a resolver that answers once they
-				// are through: what finds its queue full is dropped.
-				const flood = `import socket, os
+		r = h.run(nil, "exec", name, "--", "python3", "-c", failsForGood)
+		if r.stdout != "True 7 0\n" || !strings.HasPrefix(r.stderr, "carboy: a.example was asked for; to allow: ") {
+			t.Errorf("exec: %q, %q", r.stdout, r.stderr)
+		}
+		if r = h.run(nil, "exec", name, "--", "true"); r.stderr != "" {
+			t.Errorf("of an earlier command: %q", r.stderr)
+		}
+		// Names made up by the thousand, and what is no question, leave a record
+		// that is bounded, a line that is one, and a resolver that answers once they
+		// are through: what finds its queue full is dropped.
+		const flood = `import socket, os
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("127.0.0.1", 53))
 for i in range(3000):
     s.send(os.urandom(40))
@@ -161,15 +159,13 @@ while True:
     except socket.gaierror as e:
         if e.errno == socket.EAI_NONAME: break
 print("answered")`
-				r = h.run(nil, "exec", name, "--", "python3", "-c", flood)
-				if r.stdout != "answered\n" || strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "\x1b") {
-					t.Errorf("after a flood: %q, %q", r.stdout, r.stderr)
-				}
-				if got := h.ok("net", "log", name); strings.Count(got, "\n") > 140 || strings.Contains(got, "\x1b") || !strings.Contains(got, "questions for other names") {
-					t.Errorf("the record has %d lines", strings.Count(got, "\n"))
-				}
-				h.ok("rm", "-f", name)
-			})
+		r = h.run(nil, "exec", name, "--", "python3", "-c", flood)
+		if r.stdout != "answered\n" || strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "\x1b") {
+			t.Errorf("after a flood: %q, %q", r.stdout, r.stderr)
 		}
-	}
+		if got := h.ok("net", "log", name); strings.Count(got, "\n") > 140 || strings.Contains(got, "\x1b") || !strings.Contains(got, "questions for other names") {
+			t.Errorf("the record has %d lines", strings.Count(got, "\n"))
+		}
+		h.ok("rm", "-f", name)
+	})
 }

@@ -146,29 +146,27 @@ var hostile = []struct{ name, script, says string }{
 
 // TestFetchRefuses: what is hostile is refused with words, and nothing is written.
 func TestFetchRefuses(t *testing.T) {
-	for _, wall := range []string{"gvisor", "process"} {
-		t.Run(wall, func(t *testing.T) {
-			h := newHome(t)
-			dir := h.repository()
-			h.ok("create", "--name", "otter", "--isolation", wall, "--workspace", dir)
-			h.ok("exec", "otter", "--", "sh", "-c", "git config --global user.name A; git config --global user.email a@git.example")
-			for _, tt := range hostile {
-				h.ok("exec", "otter", "--", "bash", "-ec", tt.script+"\ngit update-ref refs/heads/"+tt.name+" $(git commit-tree -m x $t)")
-				before := contents(t, dir)
-				args := []string{"fetch", "otter", tt.name}
-				if tt.name == "evil-name" { // which nobody would type: all are asked for
-					args = args[:2]
-				}
-				r := h.run(nil, args...)
-				if r.code != 125 || !strings.Contains(r.stderr, tt.says) {
-					t.Errorf("%s: %d %s%s, want %q", tt.name, r.code, r.stdout, r.stderr, tt.says)
-				}
-				if made := madeSince(t, dir, before); len(made) > 0 {
-					t.Errorf("%s: %q were made", tt.name, made)
-				}
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		dir := h.repository()
+		h.ok("create", "--name", "otter", "--isolation", wall, "--workspace", dir)
+		h.ok("exec", "otter", "--", "sh", "-c", "git config --global user.name A; git config --global user.email a@git.example")
+		for _, tt := range hostile {
+			h.ok("exec", "otter", "--", "bash", "-ec", tt.script+"\ngit update-ref refs/heads/"+tt.name+" $(git commit-tree -m x $t)")
+			before := contents(t, dir)
+			args := []string{"fetch", "otter", tt.name}
+			if tt.name == "evil-name" { // which nobody would type: all are asked for
+				args = args[:2]
 			}
-		})
-	}
+			r := h.run(nil, args...)
+			if r.code != 125 || !strings.Contains(r.stderr, tt.says) {
+				t.Errorf("%s: %d %s%s, want %q", tt.name, r.code, r.stdout, r.stderr, tt.says)
+			}
+			if made := madeSince(t, dir, before); len(made) > 0 {
+				t.Errorf("%s: %q were made", tt.name, made)
+			}
+		}
+	})
 }
 
 // TestCommitsTaken: what git keeps of commits is one line of a diff, and of no weight once

@@ -237,42 +237,40 @@ func TestGateKilled(t *testing.T) {
 // A gate dies at each moment of a create: that either makes a sandbox whose
 // promise holds, or leaves nothing.
 func TestGateKilledInCreate(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			w.https("ok.example", worldA, nil)
-			h := w.home()
-			h.list() // starts the daemon
-			made, failed := 0, 0
-			for _, at := range long.Moments(3, 16, 4*time.Millisecond) {
-				created := make(chan result)
-				go func() { created <- h.run(nil, "create", "--isolation", wall, "--name", "web", "--allow", "ok.example") }()
-				var gates []int
-				until(t, func() bool { gates = h.gates(); return len(gates) > 0 })
-				<-time.After(at)
-				_ = syscall.Kill(gates[0], syscall.SIGKILL)
-				if r := <-created; r.code != 0 {
-					failed++
-					if n := len(h.list()); n != 0 {
-						t.Errorf("at %v: a create that failed left %d sandboxes", at, n)
-					}
-					if left := h.gateFiles(); len(left) > 0 {
-						t.Errorf("at %v: a create that failed left %q", at, left)
-					}
-					continue
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		w.https("ok.example", worldA, nil)
+		h := w.home()
+		h.list() // starts the daemon
+		made, failed := 0, 0
+		for _, at := range long.Moments(3, 16, 4*time.Millisecond) {
+			created := make(chan result)
+			go func() { created <- h.run(nil, "create", "--isolation", wall, "--name", "web", "--allow", "ok.example") }()
+			var gates []int
+			until(t, func() bool { gates = h.gates(); return len(gates) > 0 })
+			<-time.After(at)
+			_ = syscall.Kill(gates[0], syscall.SIGKILL)
+			if r := <-created; r.code != 0 {
+				failed++
+				if n := len(h.list()); n != 0 {
+					t.Errorf("at %v: a create that failed left %d sandboxes", at, n)
 				}
-				made++
-				until(t, func() bool {
-					return h.run(nil, "exec", "web", "--", "curl", "-sS", "-m", "10", "https://ok.example/").stdout == "hello from ok.example\n"
-				})
-				if r := h.run(nil, "exec", "web", "--", "curl", "-sS", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}", "http://evil.example/"); r.stdout != "403" {
-					t.Errorf("at %v: what is not allowed: %+v", at, r)
+				if left := h.gateFiles(); len(left) > 0 {
+					t.Errorf("at %v: a create that failed left %q", at, left)
 				}
-				h.ok("rm", "-f", "web")
+				continue
 			}
-			t.Logf("%d sandboxes were made and %d were not", made, failed)
-		})
-	}
+			made++
+			until(t, func() bool {
+				return h.run(nil, "exec", "web", "--", "curl", "-sS", "-m", "10", "https://ok.example/").stdout == "hello from ok.example\n"
+			})
+			if r := h.run(nil, "exec", "web", "--", "curl", "-sS", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}", "http://evil.example/"); r.stdout != "403" {
+				t.Errorf("at %v: what is not allowed: %+v", at, r)
+			}
+			h.ok("rm", "-f", "web")
+		}
+		t.Logf("%d sandboxes were made and %d were not", made, failed)
+	})
 }
 
 // gateFiles are what there is of gates on disk.
@@ -301,118 +299,112 @@ func (h *home) namespaces() (n int) {
 // A box that dies takes its gate with it, and nothing of either is held. It
 // starts again with the same way out; once it is removed there is nothing.
 func TestNetworkedBoxKilled(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			w.https("ok.example", worldA, nil)
-			h := w.home()
-			name := h.create("--isolation", wall, "--allow", "ok.example")
-			id, gate := h.id(name), h.gatePID()
-			for _, pid := range inside(id) {
-				if pid != gate {
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		w.https("ok.example", worldA, nil)
+		h := w.home()
+		name := h.create("--isolation", wall, "--allow", "ok.example")
+		id, gate := h.id(name), h.gatePID()
+		for _, pid := range inside(id) {
+			if pid != gate {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
-			until(t, func() bool { return h.list()[0].State == "stopped" })
-			if pids := h.gates(); len(pids) > 0 {
-				t.Errorf("of a sandbox that is stopped, gates %d run", pids)
-			}
-			if n := h.namespaces(); n > 0 {
-				t.Errorf("%d namespaces are held open for a sandbox that is stopped", n)
-			}
-			h.ok("start", name)
-			if got := h.ok("exec", name, "--", "curl", "-sS", "https://ok.example/"); got != "hello from ok.example\n" {
-				t.Errorf("after another start: %q", got)
-			}
-			h.ok("rm", "-f", name)
-			if pids, files, n := h.gates(), h.gateFiles(), h.namespaces(); len(pids)+len(files)+n > 0 {
-				t.Errorf("left: gates %d, files %q, %d namespaces", pids, files, n)
-			}
-		})
-	}
+		}
+		until(t, func() bool { return h.list()[0].State == "stopped" })
+		if pids := h.gates(); len(pids) > 0 {
+			t.Errorf("of a sandbox that is stopped, gates %d run", pids)
+		}
+		if n := h.namespaces(); n > 0 {
+			t.Errorf("%d namespaces are held open for a sandbox that is stopped", n)
+		}
+		h.ok("start", name)
+		if got := h.ok("exec", name, "--", "curl", "-sS", "https://ok.example/"); got != "hello from ok.example\n" {
+			t.Errorf("after another start: %q", got)
+		}
+		h.ok("rm", "-f", name)
+		if pids, files, n := h.gates(), h.gateFiles(), h.namespaces(); len(pids)+len(files)+n > 0 {
+			t.Errorf("left: gates %d, files %q, %d namespaces", pids, files, n)
+		}
+	})
 }
 
 // The daemon and the gate die together, with a box that goes on: it has no way
 // out until a daemon is there, and then it has one again.
 func TestDaemonAndGateKilled(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			w.https("ok.example", worldA, nil)
-			h := w.home()
-			name := h.create("--isolation", wall, "--allow", "ok.example")
-			gate := h.gatePID()
-			h.killDaemon()
-			if err := syscall.Kill(gate, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			until(t, func() bool { return !alive(gate) })
-			h.list() // starts a daemon
-			until(t, func() bool {
-				return h.run(nil, "exec", name, "--", "curl", "-sS", "-m", "10", "https://ok.example/").stdout == "hello from ok.example\n"
-			})
-			if h.gatePID() == gate {
-				t.Error("it is the same gate")
-			}
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		w.https("ok.example", worldA, nil)
+		h := w.home()
+		name := h.create("--isolation", wall, "--allow", "ok.example")
+		gate := h.gatePID()
+		h.killDaemon()
+		if err := syscall.Kill(gate, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		until(t, func() bool { return !alive(gate) })
+		h.list() // starts a daemon
+		until(t, func() bool {
+			return h.run(nil, "exec", name, "--", "curl", "-sS", "-m", "10", "https://ok.example/").stdout == "hello from ok.example\n"
 		})
-	}
+		if h.gatePID() == gate {
+			t.Error("it is the same gate")
+		}
+	})
 }
 
 // A record that can't be written for want of space stops nothing, and says
 // later how much it lacks.
 func TestRecordDiskFull(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			w.https("ok.example", worldA, nil)
-			h := w.home()
-			gates := h.dir + "/state/carboy/gates"
-			if err := os.MkdirAll(gates, 0o700); err != nil {
-				t.Fatal(err)
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		w.https("ok.example", worldA, nil)
+		h := w.home()
+		gates := h.dir + "/state/carboy/gates"
+		if err := os.MkdirAll(gates, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("carboy-small", gates, "tmpfs", 0, "size=256k,mode=0700"); err != nil {
+			t.Skip("mount a small file system:", err)
+		}
+		t.Cleanup(func() { // before the home's own
+			for _, sb := range h.list() {
+				h.run(nil, "rm", "-f", sb.Name)
 			}
-			if err := syscall.Mount("carboy-small", gates, "tmpfs", 0, "size=256k,mode=0700"); err != nil {
-				t.Skip("mount a small file system:", err)
-			}
-			t.Cleanup(func() { // before the home's own
-				for _, sb := range h.list() {
-					h.run(nil, "rm", "-f", sb.Name)
-				}
-				h.run(nil, "daemon", "stop")
-				until(t, func() bool { return syscall.Unmount(gates, 0) != syscall.EBUSY })
-			})
-			name := h.create("--isolation", wall, "--allow", "ok.example")
-			get := func() {
-				t.Helper()
-				if got := h.ok("exec", name, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do curl -sS -m 60 http://ok.example/$i; done"); got != strings.Repeat("hello from ok.example\n", 8) {
-					t.Errorf("got %q", got)
-				}
-			}
-			get()
-			filler := filepath.Join(gates, "filler")
-			f, err := os.Create(filler)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for err == nil {
-				_, err = f.Write(make([]byte, 4096))
-			}
-			f.Close()
-			for range 8 {
-				get()
-			}
-			h.netLog(name) // can be read all the same
-			if err := os.Remove(filler); err != nil {
-				t.Fatal(err)
-			}
-			get()
-			until(t, func() bool {
-				for _, l := range h.netLog(name) {
-					if l.Code == "records_lost" || strings.Contains(l.Reason, "could not be written") {
-						return true
-					}
-				}
-				return false
-			})
+			h.run(nil, "daemon", "stop")
+			until(t, func() bool { return syscall.Unmount(gates, 0) != syscall.EBUSY })
 		})
-	}
+		name := h.create("--isolation", wall, "--allow", "ok.example")
+		get := func() {
+			t.Helper()
+			if got := h.ok("exec", name, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do curl -sS -m 60 http://ok.example/$i; done"); got != strings.Repeat("hello from ok.example\n", 8) {
+				t.Errorf("got %q", got)
+			}
+		}
+		get()
+		filler := filepath.Join(gates, "filler")
+		f, err := os.Create(filler)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = f.Write(make([]byte, 4096))
+		}
+		f.Close()
+		for range 8 {
+			get()
+		}
+		h.netLog(name) // can be read all the same
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		get()
+		until(t, func() bool {
+			for _, l := range h.netLog(name) {
+				if l.Code == "records_lost" || strings.Contains(l.Reason, "could not be written") {
+					return true
+				}
+			}
+			return false
+		})
+	})
 }

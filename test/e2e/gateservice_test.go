@@ -85,12 +85,10 @@ func (h *home) calls(name, path string, args ...string) (body, status string) {
 // A program outside serves a sandbox whose policy lets nothing else through, when it,
 // the gate and the daemon were killed and started again, too; no other sandbox gets to it.
 func TestGateService(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			servedByGate(t, w.home(), inWorldOutsider(w, t), wall)
-		})
-	}
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		servedByGate(t, w.home(), inWorldOutsider(w, t), wall)
+	})
 }
 
 // The same where nobody is root.

@@ -35,7 +35,7 @@ func TestImageOfLinks(t *testing.T) {
 			t.Errorf("%s: %s", place, r.stderr)
 			continue
 		}
-		for _, wall := range isolations {
+		for _, wall := range wallNames {
 			t.Run(wall+"/"+strings.ReplaceAll(place, "/", "-"), func(t *testing.T) {
 				r := h.run(nil, "run", "--isolation", wall, "--image", name, "--", "/bin/busybox", "sh", "-c",
 					"echo inside; echo x >/"+place+"/planted; echo x >/"+place+"; /bin/busybox cat /"+place+"/secret /"+place)

@@ -40,41 +40,39 @@ func (h *home) unharmed() bool {
 // TestCopyThroughPlantedLink copies to and from paths that lead through a link
 // which the box made in its workspace: each is refused, and the link named.
 func TestCopyThroughPlantedLink(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			h, box := newPlanted(t, wall)
-			h.ok("exec", box, "--", "sh", "-c", "rmdir out && ln -s "+h.dir+"/outside out && ln -s "+h.dir+"/outside/key file")
-			tests := []struct{ from, to, link string }{
-				{box + ":/tmp/p", "ws/out/planted", "ws/out"},
-				{box + ":/tmp/p", "ws/out", "ws/out"},
-				{box + ":/tmp/p", "ws/file", "ws/file"},
-				{box + ":/tmp/p", h.dir + "/ws/out/planted", h.dir + "/ws/out"},
-				{box + ":/tmp/tree", "ws/out", "ws/out"},
-				{box + ":/tmp/tree/.", "ws/out/.", "ws/out"},
-				{"ws/out/key", box + ":/tmp/x", "ws/out"},
-				{"ws/out/", box + ":/tmp/x", "ws/out"},
-				{"ws/out/.", box + ":/tmp/x", "ws/out"},
-				{h.dir + "/ws/out/key", box + ":/tmp/x", h.dir + "/ws/out"},
+	behindEach(t, func(t *testing.T, wall string) {
+		h, box := newPlanted(t, wall)
+		h.ok("exec", box, "--", "sh", "-c", "rmdir out && ln -s "+h.dir+"/outside out && ln -s "+h.dir+"/outside/key file")
+		tests := []struct{ from, to, link string }{
+			{box + ":/tmp/p", "ws/out/planted", "ws/out"},
+			{box + ":/tmp/p", "ws/out", "ws/out"},
+			{box + ":/tmp/p", "ws/file", "ws/file"},
+			{box + ":/tmp/p", h.dir + "/ws/out/planted", h.dir + "/ws/out"},
+			{box + ":/tmp/tree", "ws/out", "ws/out"},
+			{box + ":/tmp/tree/.", "ws/out/.", "ws/out"},
+			{"ws/out/key", box + ":/tmp/x", "ws/out"},
+			{"ws/out/", box + ":/tmp/x", "ws/out"},
+			{"ws/out/.", box + ":/tmp/x", "ws/out"},
+			{h.dir + "/ws/out/key", box + ":/tmp/x", h.dir + "/ws/out"},
+		}
+		for _, tt := range tests {
+			r := h.run(nil, "cp", tt.from, tt.to)
+			if want := "carboy: cp: " + tt.link + " is a link, which is not followed"; r.code == 0 || !strings.Contains(r.stderr, want) {
+				t.Errorf("cp %s %s: exit code %d, %q, want %q", tt.from, tt.to, r.code, r.stderr, want)
 			}
-			for _, tt := range tests {
-				r := h.run(nil, "cp", tt.from, tt.to)
-				if want := "carboy: cp: " + tt.link + " is a link, which is not followed"; r.code == 0 || !strings.Contains(r.stderr, want) {
-					t.Errorf("cp %s %s: exit code %d, %q, want %q", tt.from, tt.to, r.code, r.stderr, want)
-				}
-			}
-			if r := h.run(nil, "cp", box+":/tmp/tree/.", "ws"); r.code == 0 {
-				t.Error("a tree was copied over a link")
-			}
-			if r := h.run(nil, "exec", box, "--", "ls", "/tmp/x"); r.code == 0 {
-				t.Error("something was read")
-			}
-			if !h.unharmed() {
-				t.Error("something was written outside")
-			}
-			h.ok("cp", box+":/tmp/p", "ws/taken") // the control: without a link
-			h.ok("cp", "outside/key", box+":/tmp/x")
-		})
-	}
+		}
+		if r := h.run(nil, "cp", box+":/tmp/tree/.", "ws"); r.code == 0 {
+			t.Error("a tree was copied over a link")
+		}
+		if r := h.run(nil, "exec", box, "--", "ls", "/tmp/x"); r.code == 0 {
+			t.Error("something was read")
+		}
+		if !h.unharmed() {
+			t.Error("something was written outside")
+		}
+		h.ok("cp", box+":/tmp/p", "ws/taken") // the control: without a link
+		h.ok("cp", "outside/key", box+":/tmp/x")
+	})
 }
 
 // exchange has a directory of the workspace and a link that the box made change
@@ -108,39 +106,37 @@ func (h *home) exchange(t *testing.T, box string) (rounds *atomic.Int64, stop fu
 // TestCopyWhileLinksArePlanted copies both ways while the box has a directory
 // and a link change places, a thousand times and more.
 func TestCopyWhileLinksArePlanted(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			h, box := newPlanted(t, wall)
-			if err := os.WriteFile(h.dir+"/ws/out/key", []byte("of the workspace"), 0o666); err != nil {
-				t.Fatal(err)
-			}
-			rounds, stop := h.exchange(t, box)
-			copied := 0
-			for n := 0; n < 25 || rounds.Load() < 1000; n++ {
-				for _, args := range [][2]string{
-					{box + ":/tmp/p", "ws/out/planted"},
-					{box + ":/tmp/p", "ws/out"},
-					{box + ":/tmp/tree/.", "ws"},
-					{"ws/out/key", box + ":/tmp/x/"},
-					{"ws/out/.", box + ":/tmp/x"},
-					{"ws", box + ":/tmp/y"},
-				} {
-					if h.run(nil, "cp", args[0], args[1]).code == 0 {
-						copied++
-					}
-				}
-				if !h.unharmed() {
-					t.Fatal("something was written outside")
+	behindEach(t, func(t *testing.T, wall string) {
+		h, box := newPlanted(t, wall)
+		if err := os.WriteFile(h.dir+"/ws/out/key", []byte("of the workspace"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		rounds, stop := h.exchange(t, box)
+		copied := 0
+		for n := 0; n < 25 || rounds.Load() < 1000; n++ {
+			for _, args := range [][2]string{
+				{box + ":/tmp/p", "ws/out/planted"},
+				{box + ":/tmp/p", "ws/out"},
+				{box + ":/tmp/tree/.", "ws"},
+				{"ws/out/key", box + ":/tmp/x/"},
+				{"ws/out/.", box + ":/tmp/x"},
+				{"ws", box + ":/tmp/y"},
+			} {
+				if h.run(nil, "cp", args[0], args[1]).code == 0 {
+					copied++
 				}
 			}
-			if copied == 0 {
-				t.Error("nothing could be copied")
+			if !h.unharmed() {
+				t.Fatal("something was written outside")
 			}
-			stop()
-			if r := h.run(nil, "exec", box, "--", "grep", "-rl", "the host's key", "/tmp"); r.code == 0 {
-				t.Errorf("the host's file was read: %s", r.stdout)
-			}
-			t.Logf("%d copies, %d exchanges", copied, rounds.Load())
-		})
-	}
+		}
+		if copied == 0 {
+			t.Error("nothing could be copied")
+		}
+		stop()
+		if r := h.run(nil, "exec", box, "--", "grep", "-rl", "the host's key", "/tmp"); r.code == 0 {
+			t.Errorf("the host's file was read: %s", r.stdout)
+		}
+		t.Logf("%d copies, %d exchanges", copied, rounds.Load())
+	})
 }

@@ -101,20 +101,16 @@ func TestBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, user := range []string{"root", "ordinary"} {
-		for _, wall := range wallNames {
-			t.Run(user+"/"+wall, func(t *testing.T) {
-				w := newWorld(t)
-				h := w.home()
-				as := (*syscall.SysProcAttr)(nil)
-				if user == "ordinary" {
-					h = w.ordinaryHome(carboy)
-					as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}}
-				}
-				lookByBrowser(t, w, h, as, wall, tree, chromium)
-			})
+	crossed(t, func(t *testing.T, wall, user string) {
+		w := newWorld(t)
+		h := w.home()
+		as := (*syscall.SysProcAttr)(nil)
+		if user == "ordinary" {
+			h = w.ordinaryHome(carboy)
+			as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}}
 		}
-	}
+		lookByBrowser(t, w, h, as, wall, tree, chromium)
+	})
 }
 
 func lookByBrowser(t *testing.T, w *world, h *home, as *syscall.SysProcAttr, wall, tree, chromium string) {

@@ -127,56 +127,54 @@ func (w *world) fetch(uid uint32, port int) string {
 // TestPorts publishes a port, over each wall: for its owner alone, closed to every
 // sandbox, for as long as the sandbox runs, whatever becomes of client and daemon.
 func TestPorts(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			h := w.ordinaryHome(carboy)
-			h.ok("create", "--name", "web", "--isolation", wall, "-p", "0:8000")
-			port := h.published("web")[0].HostPort
-			h.ok("exec", "-d", "web", "--", "python3", "-m", "http.server", "8000", "--bind", "127.0.0.1")
-			const page = "Directory listing"
-			served := func() bool { return strings.Contains(w.fetch(userID, port), page) }
-			until(t, served)
-			if got := w.fetch(userID+1, port); strings.Contains(got, page) || !strings.Contains(got, "curl:") {
-				t.Errorf("another user reads %q", got)
-			}
-			if got := w.fetch(0, port); !strings.Contains(got, page) {
-				t.Errorf("root reads %q", got)
-			}
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		h := w.ordinaryHome(carboy)
+		h.ok("create", "--name", "web", "--isolation", wall, "-p", "0:8000")
+		port := h.published("web")[0].HostPort
+		h.ok("exec", "-d", "web", "--", "python3", "-m", "http.server", "8000", "--bind", "127.0.0.1")
+		const page = "Directory listing"
+		served := func() bool { return strings.Contains(w.fetch(userID, port), page) }
+		until(t, served)
+		if got := w.fetch(userID+1, port); strings.Contains(got, page) || !strings.Contains(got, "curl:") {
+			t.Errorf("another user reads %q", got)
+		}
+		if got := w.fetch(0, port); !strings.Contains(got, page) {
+			t.Errorf("root reads %q", got)
+		}
 
-			w.resolve("loop.example", "127.0.0.1")
-			at := fmt.Sprintf("loop.example:%d", port)
-			h.ok("create", "--name", "other", "--isolation", wall, "--network", "on", "--allow", at)
-			if got := h.run(nil, "exec", "other", "--", "curl", "-sS", "-m", "10", "http://"+at+"/"); strings.Contains(got.stdout, page) {
-				t.Errorf("a sandbox reads %q of the port of another", got.stdout)
-			}
+		w.resolve("loop.example", "127.0.0.1")
+		at := fmt.Sprintf("loop.example:%d", port)
+		h.ok("create", "--name", "other", "--isolation", wall, "--network", "on", "--allow", at)
+		if got := h.run(nil, "exec", "other", "--", "curl", "-sS", "-m", "10", "http://"+at+"/"); strings.Contains(got.stdout, page) {
+			t.Errorf("a sandbox reads %q of the port of another", got.stdout)
+		}
 
-			h.killDaemon()
-			h.ok("ls")
-			until(t, served)
+		h.killDaemon()
+		h.ok("ls")
+		until(t, served)
 
-			h.ok("stop", "web")
-			l := w.listen(fmt.Sprintf("127.0.0.1:%d", port)) // it is free
-			if r := h.run(nil, "create", "--name", "third", "--isolation", wall, "-p", fmt.Sprintf("%d:1", port)); r.code == 0 || !strings.Contains(r.stderr, "is taken") {
-				t.Errorf("create with a port that is taken = %d %s", r.code, r.stderr)
-			}
-			if r := h.run(nil, "start", "web"); r.code != 0 || !strings.Contains(r.stderr, "not open") {
-				t.Errorf("start = %d %s", r.code, r.stderr)
-			}
-			if p := h.published("web")[0]; p.Open || !strings.Contains(p.Reason, "taken") {
-				t.Errorf("inspect: %+v", p)
-			}
-			_ = l.Close()
-			until(t, func() bool { return h.published("web")[0].Open })
+		h.ok("stop", "web")
+		l := w.listen(fmt.Sprintf("127.0.0.1:%d", port)) // it is free
+		if r := h.run(nil, "create", "--name", "third", "--isolation", wall, "-p", fmt.Sprintf("%d:1", port)); r.code == 0 || !strings.Contains(r.stderr, "is taken") {
+			t.Errorf("create with a port that is taken = %d %s", r.code, r.stderr)
+		}
+		if r := h.run(nil, "start", "web"); r.code != 0 || !strings.Contains(r.stderr, "not open") {
+			t.Errorf("start = %d %s", r.code, r.stderr)
+		}
+		if p := h.published("web")[0]; p.Open || !strings.Contains(p.Reason, "taken") {
+			t.Errorf("inspect: %+v", p)
+		}
+		_ = l.Close()
+		until(t, func() bool { return h.published("web")[0].Open })
 
-			f := h.forward("web", "0:8000")
-			h.ok("rm", "-f", "web", "other")
-			if code, said := f.end(t); code != 125 || !strings.Contains(said, "removed") && !strings.Contains(said, "stop") {
-				t.Errorf("forward ended with %d: %s", code, said)
-			}
-			if got := w.fetch(userID, port); !strings.Contains(got, "curl: (7)") {
-				t.Errorf("after it was removed: %q", got)
-			}
-		})
-	}
+		f := h.forward("web", "0:8000")
+		h.ok("rm", "-f", "web", "other")
+		if code, said := f.end(t); code != 125 || !strings.Contains(said, "removed") && !strings.Contains(said, "stop") {
+			t.Errorf("forward ended with %d: %s", code, said)
+		}
+		if got := w.fetch(userID, port); !strings.Contains(got, "curl: (7)") {
+			t.Errorf("after it was removed: %q", got)
+		}
+	})
 }

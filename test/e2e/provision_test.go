@@ -60,14 +60,12 @@ func (h *home) gateText(name, field string) (text string) {
 // TestProvisionCA holds that a sandbox with a network trusts its gate before
 // its first command runs, and is not started where it could not.
 func TestProvisionCA(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			h := w.home()
-			t.Run("test_egress_ca_always_installed", func(t *testing.T) { alwaysInstalled(t, h, wall) })
-			t.Run("test_dies_when_egress_cert_missing", func(t *testing.T) { diesWithoutCertificate(t, h, wall) })
-		})
-	}
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		h := w.home()
+		t.Run("test_egress_ca_always_installed", func(t *testing.T) { alwaysInstalled(t, h, wall) })
+		t.Run("test_dies_when_egress_cert_missing", func(t *testing.T) { diesWithoutCertificate(t, h, wall) })
+	})
 }
 
 func alwaysInstalled(t *testing.T, h *home, wall string) {

@@ -106,87 +106,83 @@ func manyFiles(n int) map[string]string {
 // TestKilledWhileMadeWhole: a daemon that is killed at any moment of an apply leaves in the sandbox what was
 // there, and the next apply takes all.
 func TestKilledWhileMadeWhole(t *testing.T) {
-	for _, wall := range []string{"gvisor", "process"} {
-		t.Run(wall, func(t *testing.T) {
-			h := newHome(t)
-			dir := h.edited(manyFiles(long.Rounds(400, 3000)))
-			h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
-			sum := func() string { return h.ok("exec", "web", "--", "sh", "-c", "cd d*/ && "+found+" | md5sum") }
-			want := sum()
-			for i, at := range long.Moments(4, 16, 120*time.Millisecond) {
-				h.ok("exec", "web", "--", "mv", fmt.Sprint("d", i), fmt.Sprint("d", i+1))
-				stopped := i%2 == 1
-				if stopped {
-					h.ok("stop", "web")
-				}
-				h.cutShort(at, "apply", "web")
-				h.ok("start", "web")
-				if got := sum(); got != want {
-					t.Fatalf("killed at %v: %s, want %s", at, got, want)
-				}
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		dir := h.edited(manyFiles(long.Rounds(400, 3000)))
+		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
+		sum := func() string { return h.ok("exec", "web", "--", "sh", "-c", "cd d*/ && "+found+" | md5sum") }
+		want := sum()
+		for i, at := range long.Moments(4, 16, 120*time.Millisecond) {
+			h.ok("exec", "web", "--", "mv", fmt.Sprint("d", i), fmt.Sprint("d", i+1))
+			stopped := i%2 == 1
+			if stopped {
 				h.ok("stop", "web")
-				h.ok("apply", "web")
-				h.ok("start", "web")
-				if got := sum(); got != want {
-					t.Fatalf("killed at %v, and applied: %s, want %s", at, got, want)
-				}
-				if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != fmt.Sprint("d", i+1) {
-					t.Fatalf("killed at %v, and applied: %v, %v", at, entries, err)
-				}
 			}
-			h.ok("rm", "-f", "web")
-		})
-	}
+			h.cutShort(at, "apply", "web")
+			h.ok("start", "web")
+			if got := sum(); got != want {
+				t.Fatalf("killed at %v: %s, want %s", at, got, want)
+			}
+			h.ok("stop", "web")
+			h.ok("apply", "web")
+			h.ok("start", "web")
+			if got := sum(); got != want {
+				t.Fatalf("killed at %v, and applied: %s, want %s", at, got, want)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != fmt.Sprint("d", i+1) {
+				t.Fatalf("killed at %v, and applied: %v, %v", at, entries, err)
+			}
+		}
+		h.ok("rm", "-f", "web")
+	})
 }
 
 // TestRenamesWhileApplied: a sandbox in which directories are renamed without an end loses nothing to an apply, and
 // nor does the directory.
 func TestRenamesWhileApplied(t *testing.T) {
-	for _, wall := range []string{"gvisor", "process"} {
-		t.Run(wall, func(t *testing.T) {
-			h := newHome(t)
-			files := map[string]string{}
-			for i := range 40 {
-				files[fmt.Sprintf("%c/%c/f%d", 'a'+i%3, 'a'+i%5, i)] = fmt.Sprintln("text", i)
-			}
-			dir := h.edited(files)
-			h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
-			h.ok("exec", "-d", "web", "--", "sh", "-c", `while ! test -e /tmp/enough; do
-				mv a b/x; mv b/x/b c/y; mv c z; mv z/y b/x/b; mv z c; mv b/x a
-			done; touch /tmp/done`)
-			applied := 0
-			for range long.Rounds(6, 40) {
-				r := h.run(nil, "apply", "web")
-				switch {
-				case r.code == 0:
-					applied++
-					for _, text := range files {
-						if !strings.Contains(here(t, dir), text) {
-							t.Errorf("an apply lost %q", text)
-						}
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		files := map[string]string{}
+		for i := range 40 {
+			files[fmt.Sprintf("%c/%c/f%d", 'a'+i%3, 'a'+i%5, i)] = fmt.Sprintln("text", i)
+		}
+		dir := h.edited(files)
+		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
+		h.ok("exec", "-d", "web", "--", "sh", "-c", `while ! test -e /tmp/enough; do
+			mv a b/x; mv b/x/b c/y; mv c z; mv z/y b/x/b; mv z c; mv b/x a
+		done; touch /tmp/done`)
+		applied := 0
+		for range long.Rounds(6, 40) {
+			r := h.run(nil, "apply", "web")
+			switch {
+			case r.code == 0:
+				applied++
+				for _, text := range files {
+					if !strings.Contains(here(t, dir), text) {
+						t.Errorf("an apply lost %q", text)
 					}
-				case !strings.Contains(r.stderr, "renamed in the sandbox") && !strings.Contains(r.stderr, "try again") && !strings.Contains(r.stderr, "conflict") && !strings.Contains(r.stderr, "changed"):
-					t.Errorf("apply: %+v", r)
 				}
+			case !strings.Contains(r.stderr, "renamed in the sandbox") && !strings.Contains(r.stderr, "try again") && !strings.Contains(r.stderr, "conflict") && !strings.Contains(r.stderr, "changed"):
+				t.Errorf("apply: %+v", r)
 			}
-			t.Logf("%d applies", applied)
-			h.ok("exec", "web", "--", "sh", "-c", "touch /tmp/enough; while ! test -e /tmp/done; do :; done")
-			h.ok("stop", "web")
-			h.ok("start", "web")
-			texts := h.ok("exec", "web", "--", "sh", "-c", "find . -type f -exec cat {} +")
-			for _, text := range files {
-				if !strings.Contains(texts, text) {
-					t.Errorf("inside, %q was lost", text)
-				}
+		}
+		t.Logf("%d applies", applied)
+		h.ok("exec", "web", "--", "sh", "-c", "touch /tmp/enough; while ! test -e /tmp/done; do :; done")
+		h.ok("stop", "web")
+		h.ok("start", "web")
+		texts := h.ok("exec", "web", "--", "sh", "-c", "find . -type f -exec cat {} +")
+		for _, text := range files {
+			if !strings.Contains(texts, text) {
+				t.Errorf("inside, %q was lost", text)
 			}
-			h.ok("stop", "web")
-			h.ok("apply", "web")
-			for _, text := range files {
-				if !strings.Contains(here(t, dir), text) {
-					t.Errorf("the directory lost %q", text)
-				}
+		}
+		h.ok("stop", "web")
+		h.ok("apply", "web")
+		for _, text := range files {
+			if !strings.Contains(here(t, dir), text) {
+				t.Errorf("the directory lost %q", text)
 			}
-			h.ok("rm", "-f", "web")
-		})
-	}
+		}
+		h.ok("rm", "-f", "web")
+	})
 }

@@ -36,31 +36,33 @@ func (h *home) git(dir string, args ...string) string {
 // TestRepositoryInside: git works inside on a view of a linked worktree, of a submodule and
 // of a tree whose git directory is apart, and nothing of the host's changes.
 func TestRepositoryInside(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
-		h := newHome(t)
-		h.edit(h.dir, map[string]string{
-			".gitconfig":   "[user]\n\tname = Ann O'Hara\n\temail = ann@example.com\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n",
-			"lib/a.txt":    "one\n",
-			"main/sub/b":   "two\n",
-			"apart/a.txt":  "one\n",
-			"plain/sub/x":  "x\n",
-			"gits/nothing": "x\n",
+	for _, wall := range wallNames { // one after the other: this process has their HOME
+		t.Run(wall, func(t *testing.T) {
+			h := newHome(t)
+			h.edit(h.dir, map[string]string{
+				".gitconfig":   "[user]\n\tname = Ann O'Hara\n\temail = ann@example.com\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n",
+				"lib/a.txt":    "one\n",
+				"main/sub/b":   "two\n",
+				"apart/a.txt":  "one\n",
+				"plain/sub/x":  "x\n",
+				"gits/nothing": "x\n",
+			})
+			for dir, args := range map[string][]string{"lib": nil, "main": nil, "apart": {"--separate-git-dir", h.dir + "/gits/apart"}} {
+				at := filepath.Join(h.dir, dir)
+				h.git(at, append([]string{"init", "-q"}, args...)...)
+				h.git(at, "add", ".")
+				h.git(at, "commit", "-q", "-m", "one")
+			}
+			h.git(h.dir+"/apart", "config", "core.worktree", h.dir+"/apart")
+			h.git(h.dir+"/main", "submodule", "--quiet", "add", h.dir+"/lib", "lib")
+			h.git(h.dir+"/main", "commit", "-q", "-m", "a submodule")
+			h.git(h.dir+"/main", "worktree", "add", "-q", h.dir+"/linked", "-b", "topic")
+			h.ok("version") // a daemon, for the client
+			for dir, branch := range map[string]string{"linked/sub": "topic", "main/lib": "main", "apart": "main", "main": "main"} {
+				h.inRepository(t, wall, dir, branch)
+			}
 		})
-		for dir, args := range map[string][]string{"lib": nil, "main": nil, "apart": {"--separate-git-dir", h.dir + "/gits/apart"}} {
-			at := filepath.Join(h.dir, dir)
-			h.git(at, append([]string{"init", "-q"}, args...)...)
-			h.git(at, "add", ".")
-			h.git(at, "commit", "-q", "-m", "one")
-		}
-		h.git(h.dir+"/apart", "config", "core.worktree", h.dir+"/apart")
-		h.git(h.dir+"/main", "submodule", "--quiet", "add", h.dir+"/lib", "lib")
-		h.git(h.dir+"/main", "commit", "-q", "-m", "a submodule")
-		h.git(h.dir+"/main", "worktree", "add", "-q", h.dir+"/linked", "-b", "topic")
-		h.ok("version") // a daemon, for the client
-		for dir, branch := range map[string]string{"linked/sub": "topic", "main/lib": "main", "apart": "main", "main": "main"} {
-			h.inRepository(t, wall, dir, branch)
-		}
-	})
+	}
 }
 
 // inRepository works in a sandbox of a repository as a user of one would.

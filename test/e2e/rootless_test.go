@@ -142,38 +142,36 @@ const helloPublic = "hello from public.example\n200"
 // An ordinary user's sandbox has a network by the same rules, and it comes
 // back when its gate, its daemon, or one after the other was killed.
 func TestNetworkWithoutRoot(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			w := newWorld(t)
-			w.https("public.example", worldA, nil)
-			w.https("evil.example", worldB, nil)
-			h := w.ordinaryHome(carboy)
-			name := h.create("--isolation", wall, "--allow", "public.example")
-			for _, url := range []string{"http://public.example/", "https://public.example/"} {
-				if got := h.get(name, url); got != helloPublic {
-					t.Fatalf("%s: got %q", url, got)
-				}
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		w.https("public.example", worldA, nil)
+		w.https("evil.example", worldB, nil)
+		h := w.ordinaryHome(carboy)
+		name := h.create("--isolation", wall, "--allow", "public.example")
+		for _, url := range []string{"http://public.example/", "https://public.example/"} {
+			if got := h.get(name, url); got != helloPublic {
+				t.Fatalf("%s: got %q", url, got)
 			}
-			if got := h.get(name, "https://evil.example/"); !strings.Contains(got, "not_allowed") || !strings.HasSuffix(got, "403") {
-				t.Errorf("what is not allowed: got %q", got)
-			}
-			if got := h.get(name, "http://"+worldB+"/"); strings.Contains(got, "hello") {
-				t.Errorf("an address that is not allowed: got %q", got)
-			}
-			if got := len(w.received("evil.example")); got > 0 {
-				t.Errorf("what is not allowed was reached %d times", got)
-			}
-			pings(t, h, name)
-			if got := h.ok("inspect", name); !strings.Contains(got, "without root: the gate has the daemon's own user") {
-				t.Errorf("what is weaker is not said:\n%s", got)
-			}
-			for _, p := range gateRights(t, h) {
-				t.Errorf("the gate: %s", p)
-			}
-			survives(t, h, name)
-			lost(t, h, name)
-		})
-	}
+		}
+		if got := h.get(name, "https://evil.example/"); !strings.Contains(got, "not_allowed") || !strings.HasSuffix(got, "403") {
+			t.Errorf("what is not allowed: got %q", got)
+		}
+		if got := h.get(name, "http://"+worldB+"/"); strings.Contains(got, "hello") {
+			t.Errorf("an address that is not allowed: got %q", got)
+		}
+		if got := len(w.received("evil.example")); got > 0 {
+			t.Errorf("what is not allowed was reached %d times", got)
+		}
+		pings(t, h, name)
+		if got := h.ok("inspect", name); !strings.Contains(got, "without root: the gate has the daemon's own user") {
+			t.Errorf("what is weaker is not said:\n%s", got)
+		}
+		for _, p := range gateRights(t, h) {
+			t.Errorf("the gate: %s", p)
+		}
+		survives(t, h, name)
+		lost(t, h, name)
+	})
 }
 
 // What is refused above is there to be reached, by who may.

@@ -60,12 +60,11 @@ echo three > /home/user/three; echo four > /workspace/four; chown user /home/use
 // A daemon that is killed at any moment of a snapshot leaves it whole or
 // nothing of it, and the sandbox's commands go on.
 func TestDaemonKilledInSnapshot(t *testing.T) {
-	for _, wall := range []string{"gvisor", "process"} {
-		t.Run(wall, func(t *testing.T) {
-			h := newHome(t)
-			name := h.create("--isolation", wall)
-			h.ok("exec", name, "--", "sh", "-c", "cd /workspace; mkdir d; for i in $(seq 500); do head -c 40000 /dev/urandom > d/f$i; done; echo end > end")
-			h.background(name, `
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		name := h.create("--isolation", wall)
+		h.ok("exec", name, "--", "sh", "-c", "cd /workspace; mkdir d; for i in $(seq 500); do head -c 40000 /dev/urandom > d/f$i; done; echo end > end")
+		h.background(name, `
 import os, time
 n = 0
 while True:
@@ -74,30 +73,29 @@ while True:
     os.rename("/workspace/m", "/workspace/n")
     time.sleep(0.001)
 `)
-			until(t, func() bool { return h.run(nil, "exec", name, "--", "test", "-s", "/workspace/n").code == 0 })
-			moments := long.Moments(2, 6, 25*time.Millisecond)
-			whole := 0
-			for _, at := range moments {
-				h.cutShort(at, "snapshot", "create", name)
-				count := func() string { return h.ok("exec", name, "--", "cat", "/workspace/n") }
-				before := count()
-				until(t, func() bool { return count() != before })
-				ids := strings.Fields(h.ok("snapshot", "ls"))
-				for _, id := range ids {
-					if !strings.HasPrefix(id, "sn_") {
-						continue
-					}
-					whole++
-					if got := h.ok("run", "--isolation", wall, "--snapshot", id, "--", "sh", "-c", "cat /workspace/d/* | wc -c; cat /workspace/end"); got != "20000000\nend\n" {
-						t.Errorf("at %v: what was kept is %q", at, got)
-					}
-					h.ok("snapshot", "rm", id)
+		until(t, func() bool { return h.run(nil, "exec", name, "--", "test", "-s", "/workspace/n").code == 0 })
+		moments := long.Moments(2, 6, 25*time.Millisecond)
+		whole := 0
+		for _, at := range moments {
+			h.cutShort(at, "snapshot", "create", name)
+			count := func() string { return h.ok("exec", name, "--", "cat", "/workspace/n") }
+			before := count()
+			until(t, func() bool { return count() != before })
+			ids := strings.Fields(h.ok("snapshot", "ls"))
+			for _, id := range ids {
+				if !strings.HasPrefix(id, "sn_") {
+					continue
 				}
-				until(t, func() bool { return len(h.kept()) == 0 })
+				whole++
+				if got := h.ok("run", "--isolation", wall, "--snapshot", id, "--", "sh", "-c", "cat /workspace/d/* | wc -c; cat /workspace/end"); got != "20000000\nend\n" {
+					t.Errorf("at %v: what was kept is %q", at, got)
+				}
+				h.ok("snapshot", "rm", id)
 			}
-			t.Logf("%d of %d were kept", whole, len(moments))
-		})
-	}
+			until(t, func() bool { return len(h.kept()) == 0 })
+		}
+		t.Logf("%d of %d were kept", whole, len(moments))
+	})
 }
 
 // Without root it is the same, but for what only root changes.

@@ -7,14 +7,32 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
-// views makes a test of each wall, as root and as an ordinary user.
-func views(t *testing.T, f func(t *testing.T, h *home, wall string)) {
-	for _, wall := range []string{"gvisor", "process"} {
-		t.Run(wall, func(t *testing.T) { f(t, newHome(t), wall) })
-		t.Run(wall+"-ordinary-user", func(t *testing.T) { f(t, newWorld(t).ordinaryHome(carboy), wall) })
+// crossed makes a test of each wall, as root and as an ordinary user: in make test each wall
+// and each of them once.
+func crossed(t *testing.T, f func(t *testing.T, wall, who string)) {
+	for _, wall := range wallNames {
+		for _, who := range []string{"root", "ordinary"} {
+			if long.On() || (wall == "gvisor") == (who == "ordinary") {
+				t.Run(wall+"/"+who, func(t *testing.T) { f(t, wall, who) })
+			}
+		}
 	}
+}
+
+// views is crossed with a home of whoever it is. Its tests run at the same time.
+func views(t *testing.T, f func(t *testing.T, h *home, wall string)) {
+	crossed(t, func(t *testing.T, wall, who string) {
+		t.Parallel()
+		if who == "root" {
+			f(t, newHome(t), wall)
+		} else {
+			f(t, newWorld(t).ordinaryHome(carboy), wall)
+		}
+	})
 }
 
 // edited makes a directory of the home's own user.

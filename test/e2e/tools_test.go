@@ -262,7 +262,7 @@ for d in range(100):
 // BenchmarkNativeTools searches 10,000 files behind both walls.
 func BenchmarkNativeTools(b *testing.B) {
 	h := newHome(b)
-	for _, wall := range isolations {
+	for _, wall := range wallNames {
 		name := h.create("--isolation", wall)
 		h.ok("exec", name, "--", "python3", "-c", makeTree)
 		w := h.tools(b, name)

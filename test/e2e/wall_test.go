@@ -117,7 +117,7 @@ for d, dirs, files in os.walk("/", followlinks=False):
     if d.startswith(("/proc", "/sys")):
         dirs[:] = []
         continue
-    if d in ("/usr/lib", "/usr/share", "/usr/include", "/usr/local", "/usr/src"):
+    if d in ("/usr/lib", "/usr/share", "/usr/include", "/usr/local", "/usr/src") or d.startswith("/root/."):
         dirs[:] = []  # the host image's own, and large
         continue
     for n in files:

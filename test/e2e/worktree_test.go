@@ -59,18 +59,16 @@ func TestWorktreeInside(t *testing.T) {
 
 // TestWorktreeInsideWithoutRoot: an ordinary user's git works there as root's does.
 func TestWorktreeInsideWithoutRoot(t *testing.T) {
-	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			h := newWorld(t).ordinaryHome(carboy)
-			h.env = append(h.env, "HOME="+h.dir)
-			common := h.withWorktree()
-			before := contentsOf(t, common)
-			h.worktreeInside(t, wall, filepath.Join(h.dir, "linked"), "topic")
-			if now := contentsOf(t, common); now != before {
-				t.Errorf("the repository was written to:\n%s\nbefore:\n%s", now, before)
-			}
-		})
-	}
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newWorld(t).ordinaryHome(carboy)
+		h.env = append(h.env, "HOME="+h.dir)
+		common := h.withWorktree()
+		before := contentsOf(t, common)
+		h.worktreeInside(t, wall, filepath.Join(h.dir, "linked"), "topic")
+		if now := contentsOf(t, common); now != before {
+			t.Errorf("the repository was written to:\n%s\nbefore:\n%s", now, before)
+		}
+	})
 }
 
 // TestWorktreeOfAnother: a tree whose .git leads to what does not say that the tree is its own is shown
