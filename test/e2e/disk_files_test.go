@@ -266,7 +266,7 @@ func TestDiskOfStopped(t *testing.T) {
 func TestDiskScrubbed(t *testing.T) {
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
-		name := h.create("--isolation", wall, "--disk", "256m")
+		name := h.create("--isolation", wall, "--disk", "64m")
 		h.change(wall, name)
 		secrets := []string{"sooner-s3cret"}
 		if wall == "gvisor" { // behind the other, no command can write to /run
