@@ -29,9 +29,17 @@ import (
 // e2bWalls are those that E2B's clients are tried over.
 var e2bWalls = []string{"gvisor", "process"}
 
-// aboutWalls are the programs whose answers depend on the wall. make test runs these alone
-// over the second one.
-var aboutWalls = []string{"envd", "process", "sandbox", "snapshots", "volume"}
+// aboutWalls are the programs whose answers depend on the wall: they are run over both. Of the others
+// make test runs overProcess over the one wall, and the rest over the other, which takes as long.
+var (
+	aboutWalls  = []string{"envd", "process", "sandbox", "snapshots", "volume"}
+	overProcess = []string{"cli", "clients", "computesdk", "deepagents", "lifecycle", "mcp", "openai-agents", "template", "template-from"}
+)
+
+// runsOver reports whether a program is run over a wall.
+func runsOver(wall, program string) bool {
+	return long.On() || slices.Contains(aboutWalls, program) || (wall == "process") == slices.Contains(overProcess, program)
+}
 
 // TestE2B runs every program of test/e2b, which drive what E2B publishes, unmodified,
 // over TCP with a key: over each wall, with one daemon for all of them. The walls are
@@ -49,18 +57,17 @@ func TestE2B(t *testing.T) {
 		t.Run(wall, func(t *testing.T) {
 			t.Parallel()
 			s := newE2BServer(t, wall)
-			all := wall == "gvisor" || long.On()
 			for _, file := range files {
 				name := strings.TrimSuffix(filepath.Base(file), ".test.mjs")
-				if !all && !slices.Contains(aboutWalls, name) {
+				if !runsOver(wall, name) {
 					continue
 				}
 				t.Run(name, func(t *testing.T) { s.node(t, file, "e2b") })
-				if name == "sandbox" && all {
+				if name == "sandbox" && (wall == "gvisor" || long.On()) {
 					t.Run(name+"-previous", func(t *testing.T) { s.node(t, file, "e2b-next") })
 				}
 			}
-			if !all {
+			if !runsOver(wall, "template-from") {
 				return
 			}
 			// Templates were built of images for which a password was given.
