@@ -33,7 +33,7 @@ var e2bWalls = []string{"gvisor", "process"}
 // make test runs overProcess over the one wall, and the rest over the other, which takes as long.
 var (
 	aboutWalls  = []string{"envd", "process", "sandbox", "snapshots", "volume"}
-	overProcess = []string{"cli", "clients", "computesdk", "deepagents", "lifecycle", "mcp", "openai-agents", "template", "template-from"}
+	overProcess = []string{"cli", "clients", "computesdk", "deepagents", "mcp", "openai-agents", "template-from"}
 )
 
 // runsOver reports whether a program is run over a wall.
