@@ -54,13 +54,11 @@ func TestAttacksSucceedWhereWeak(t *testing.T) {
 func triedRows() (rows []attackRow) {
 	seen := map[string]bool{}
 	for _, r := range attackRows {
-		fresh := long.On() || r.unit != "" && !seen["unit"]
-		seen["unit"] = seen["unit"] || r.unit != ""
-		for _, name := range r.attempts {
-			fresh = fresh || !seen[name]
-			seen[name] = true
+		checks := r.attempts
+		if r.unit != "" {
+			checks = []string{"a package's test"}
 		}
-		if fresh {
+		if long.Fresh(seen, checks...) {
 			rows = append(rows, r)
 		}
 	}

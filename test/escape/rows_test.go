@@ -181,15 +181,7 @@ var rows = []row{
 func mine() (list []row) {
 	seen := map[string]bool{} // attempts
 	for _, r := range rows {
-		if !slices.Contains(walls(), r.wall) {
-			continue
-		}
-		fresh := long.On() || full
-		for _, name := range r.noticed {
-			fresh = fresh || !seen[name]
-			seen[name] = true
-		}
-		if fresh {
+		if slices.Contains(walls(), r.wall) && (full || long.Fresh(seen, r.noticed...)) {
 			list = append(list, r)
 		}
 	}

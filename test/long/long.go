@@ -28,6 +28,17 @@ func Rounds[N ~int | ~int64](few, many N) N {
 	return few
 }
 
+// Fresh reports whether one of the checks that a case makes is in none of the cases before it,
+// which seen has. In make test-long every case is fresh.
+func Fresh(seen map[string]bool, checks ...string) bool {
+	fresh := On()
+	for _, c := range checks {
+		fresh = fresh || !seen[c]
+		seen[c] = true
+	}
+	return fresh
+}
+
 // Moments returns points in time to interrupt something at: many, step apart from 0 on,
 // or few that cover the same stretch. Few is two or more.
 func Moments(few, many int, step time.Duration) []time.Duration {

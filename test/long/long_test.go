@@ -28,6 +28,10 @@ func TestRun(t *testing.T) {
 			if got := long.Moments(2, 4, 10*ms); !slices.Equal(got, tt.moments) {
 				t.Errorf("got %v, want %v", got, tt.moments)
 			}
+			seen := map[string]bool{}
+			if first, again, other := long.Fresh(seen, "a", "b"), long.Fresh(seen, "b"), long.Fresh(seen, "b", "c"); !first || again != tt.on || !other {
+				t.Errorf("fresh: %v, again %v, with another %v", first, again, other)
+			}
 			left := t.Run("only", func(t *testing.T) { long.Only(t, "it takes a day") })
 			if !left {
 				t.Error("it failed instead of being left out")
