@@ -161,8 +161,8 @@ func withoutZeros(text []byte) (plain []byte, from func(int) int) {
 	}
 }
 
-// match has all rules look at a text, a piece at a time.
-func (s *search) match(text []byte, by string, where place) {
+// patterns has all rules look at a text, a piece at a time.
+func (s *search) patterns(text []byte, by string, where place) {
 	for at := 0; at < len(text); at += pieceSize {
 		from, to := max(0, at-maxReach), min(len(text), at+pieceSize+maxReach)
 		s.piece(text[from:to], by, func(i int) int { return where(from + i) })
