@@ -19,7 +19,7 @@ type Approval struct {
 	// another), "withdrawn" (what waited has gone), "ended" (a grant).
 	State string `json:"state"`
 
-	Kind     string `json:"kind"` // "request", "connection" or "secret"
+	Kind     string `json:"kind"` // "request", "connection", "secret" or "push"
 	What     string `json:"what"` // "POST https://api.example.com/v1/items?a=b"
 	Rule     string `json:"rule"` // the rule that asks
 	Revision string `json:"revision"`
@@ -43,6 +43,9 @@ type Approval struct {
 	By      string    `json:"by,omitempty"` // who answered
 	Decided time.Time `json:"decided,omitzero"`
 
+	// Push is what would be pushed, for that kind; absent in lists.
+	Push *ApprovalPush `json:"push,omitempty"`
+
 	// Writes is the policy's rule that the scope "always" writes; absent where none
 	// can say the same, and in lists.
 	Writes *PolicyRule `json:"writes,omitempty"`
@@ -60,4 +63,34 @@ type ApprovalDecision struct {
 	// For bounds "sandbox", in milliseconds; 0: 24 hours, which are the most.
 	For    int64  `json:"for_ms,omitempty"`
 	Reason string `json:"reason,omitempty"` // for whoever reads the record, at most 512 bytes
+}
+
+// ApprovalPush is what would be pushed, where that is what a person is asked. Nothing in it is a
+// secret that was found. Names and texts are the sandbox's own words.
+type ApprovalPush struct {
+	Remote   string       `json:"remote"`
+	URL      string       `json:"url"`
+	Updates  []PushUpdate `json:"updates"`
+	Commits  []PushCommit `json:"commits"`  // that upstream has not, the oldest first, at most 100
+	New      int          `json:"new"`      // how many there are
+	Bytes    int64        `json:"bytes"`    // of all that is new, unpacked
+	Findings []string     `json:"findings"` // why it is asked about, at most 50
+	More     int          `json:"more"`     // findings besides
+	Diff     string       `json:"diff"`     // of the commits, one by one; "" once it was answered, and in what is told unasked
+	Cut      bool         `json:"cut"`      // Diff is the beginning alone
+	Digest   string       `json:"digest"`   // of the updates: an answer is bound to it
+}
+
+// PushUpdate is what a push does to a ref.
+type PushUpdate struct {
+	Ref string `json:"ref"`
+	Old string `json:"old,omitempty"` // absent: it is made
+	New string `json:"new,omitempty"` // absent: it is removed
+}
+
+// PushCommit is one of a push.
+type PushCommit struct {
+	ID      string `json:"id"`
+	Author  string `json:"author"`
+	Subject string `json:"subject"`
 }

@@ -70,6 +70,9 @@ type CreateRequest struct {
 	Ephemeral bool     `json:"ephemeral,omitempty"`
 	Project   *Project `json:"project,omitempty"`
 	SetUp     *SetUp   `json:"setup,omitempty"` // for an agent
+	// Remotes are git repositories elsewhere, at most 16. With any, a network that is off becomes one by
+	// a policy that lets nothing else through.
+	Remotes []Remote `json:"remotes,omitempty"`
 }
 
 // Project says which file of a project's own a create has taken something from. It is
@@ -165,6 +168,7 @@ type Sandbox struct {
 	Ephemeral bool              `json:"ephemeral,omitempty"`
 	Project   *Project          `json:"project,omitempty"`
 	Agent     *Agent            `json:"agent,omitempty"`     // that it was made for
+	Remotes   []Remote          `json:"remotes,omitempty"`   // git repositories elsewhere, which its git gate talks to
 	Kept      bool              `json:"kept,omitempty"`      // what remains of an ephemeral one whose workspace had changes
 	Published []PublishedPort   `json:"published,omitempty"` // on the loopback of the daemon's machine
 	// Socket is the path of the unix socket by which ports inside are reached as through

@@ -33,6 +33,9 @@ type SecretRequest struct {
 	// TTLMillis is how long what Command printed is used; 0: it runs for each
 	// use.
 	TTLMillis int64 `json:"ttl_ms,omitempty"`
+	// Key says that it is a private key, as PEM: it has many lines, and is for git's remotes alone. Of a
+	// rotate it is what the secret was.
+	Key bool `json:"key,omitempty"`
 }
 
 // Secret is what may be known of a secret: never its value. GET /v1/secrets
@@ -47,6 +50,7 @@ type Secret struct {
 	CreatedAt  time.Time `json:"created_at,omitzero"`
 	RotatedAt  time.Time `json:"rotated_at,omitzero"` // when it last got a new value
 	LastUsedAt time.Time `json:"last_used_at,omitzero"`
+	Key        bool      `json:"key,omitempty"`     // a private key, for git's remotes
 	Damaged    bool      `json:"damaged,omitempty"` // it can't be read: only the name is known
 	Notes      []string  `json:"notes,omitempty"`   // of an add or a rotate: what its owner should know
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/api"
 )
 
 // Kind is what waits for an answer.
@@ -17,6 +19,7 @@ const (
 	Request    Kind = "request"    // one of HTTP
 	Connection Kind = "connection" // one that nobody reads
 	Secret     Kind = "secret"     // a request, for a secret is put into it
+	Push       Kind = "push"       // a push that goes through the git gate
 )
 
 // Question is what a person is asked. Two that are equal are one: all that an
@@ -37,6 +40,8 @@ type Question struct {
 	// Body: more goes out than is asked about, a body or what follows an upgrade,
 	// which nobody has seen.
 	Body bool `json:"body,omitempty"`
+	// Push is the digest of what would be pushed: the objects that refs are to lead to, and where they led.
+	Push string `json:"push,omitempty"`
 }
 
 // alone reports whether the question is of one request or connection, and no equal
@@ -67,6 +72,7 @@ func (q Question) Check() error {
 		{q.Method, maxField},
 		{q.Target, MaxTarget},
 		{q.Secret, maxField},
+		{q.Push, maxField},
 	} {
 		if len(f.text) > f.most {
 			return ErrTooLong
@@ -78,7 +84,7 @@ func (q Question) Check() error {
 	if _, err := netip.ParseAddr(q.Address); q.Address != "" && err != nil {
 		return errors.New("a question with an address that is none")
 	}
-	if q.Rule == "" || q.Host == "" || q.Kind != Request && q.Kind != Connection && q.Kind != Secret {
+	if q.Rule == "" || q.Host == "" || q.Kind != Request && q.Kind != Connection && q.Kind != Secret && (q.Kind != Push || q.Push == "") {
 		return errors.New("a question without a rule, a host or a kind")
 	}
 	return nil
@@ -97,6 +103,9 @@ func (q Question) What() string { return q.what(q.Target) }
 func (q Question) Quiet() string { return q.what(q.Path()) }
 
 func (q Question) what(target string) string {
+	if q.Kind == Push {
+		return "push " + target
+	}
 	host := q.Host
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
@@ -146,6 +155,8 @@ type Held struct {
 	Asked    time.Time `json:"asked"`
 	Expires  time.Time `json:"expires"`
 	Waiting  int       `json:"waiting"` // requests or connections
+	// Push is what a question of that kind is about, for who answers.
+	Push *api.ApprovalPush `json:"push,omitempty"`
 }
 
 // Gone is a question that is not open any more, or a grant that ended.

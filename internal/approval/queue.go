@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -51,6 +52,7 @@ type gone struct {
 type entry struct {
 	id       string
 	question Question
+	push     *api.ApprovalPush
 	state    State
 	began    time.Time
 	ends     time.Time // of the wait, and then of the grant
@@ -123,10 +125,19 @@ func keyOf(question Question) Question {
 // Outcome's state lets it go. It is withdrawn when ctx ends. begun is called once
 // where it has to wait; nil: nobody wants to know.
 func (q *Queue) Ask(ctx context.Context, question Question, begun func()) Outcome {
+	return q.ask(ctx, question, nil, begun)
+}
+
+// AskPush is Ask for a push, with what it is about.
+func (q *Queue) AskPush(ctx context.Context, question Question, push *api.ApprovalPush) Outcome {
+	return q.ask(ctx, question, push, nil)
+}
+
+func (q *Queue) ask(ctx context.Context, question Question, push *api.ApprovalPush, begun func()) Outcome {
 	if question.Check() != nil {
 		return Outcome{State: Denied}
 	}
-	e, answered, out := q.join(question)
+	e, answered, out := q.join(question, push)
 	if answered == nil {
 		return out
 	}
@@ -153,7 +164,7 @@ func (q *Queue) holds(question Question) bool {
 }
 
 // join finds the question, or asks it. A nil channel: the Outcome is known.
-func (q *Queue) join(question Question) (*entry, chan Outcome, Outcome) {
+func (q *Queue) join(question Question, push *api.ApprovalPush) (*entry, chan Outcome, Outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if g := q.grants[keyOf(question)]; g != nil && time.Now().Before(g.ends) {
@@ -169,7 +180,7 @@ func (q *Queue) join(question Question) (*entry, chan Outcome, Outcome) {
 	}
 	if e == nil {
 		now := time.Now()
-		e = &entry{id: rand.Text(), question: question, state: Asked, began: now, ends: now.Add(q.timeout), waiters: map[chan Outcome]struct{}{}}
+		e = &entry{id: rand.Text(), question: question, push: push, state: Asked, began: now, ends: now.Add(q.timeout), waiters: map[chan Outcome]struct{}{}}
 		e.timer = time.AfterFunc(q.timeout, func() { q.expire(e) })
 		if q.open[e.id] = e; !question.alone() {
 			q.asked[question] = e
@@ -302,7 +313,7 @@ func (q *Queue) Look(ctx context.Context, after uint64) Snapshot {
 func (q *Queue) snapshotLocked(after uint64) Snapshot {
 	s := Snapshot{Version: q.version, Open: []Held{}, Gone: []Gone{}}
 	for _, e := range q.open {
-		s.Open = append(s.Open, Held{ID: e.id, Question: e.question, Asked: e.began, Expires: e.ends, Waiting: len(e.waiters)})
+		s.Open = append(s.Open, Held{ID: e.id, Question: e.question, Asked: e.began, Expires: e.ends, Waiting: len(e.waiters), Push: e.push})
 	}
 	slices.SortFunc(s.Open, func(a, b Held) int { return a.Asked.Compare(b.Asked) })
 	for _, g := range q.gone {

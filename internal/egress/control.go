@@ -139,6 +139,15 @@ func (one *gate) uses(c secret.Change) bool {
 	return (one.sb.Owner == c.Owner || one.id == c.Sandbox && c.Sandbox != "") && slices.Contains(one.sb.Spec.Secrets, c.Name)
 }
 
+// proves reports whether a remote of the sandbox's is known by that secret.
+func (one *gate) proves(owner, name string) bool {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.sb.Owner == owner && slices.ContainsFunc(one.sb.Spec.Remotes, func(r sandbox.Remote) bool {
+		return r.Key.Provider == sandbox.KeySecret && r.Key.Name == name
+	})
+}
+
 // Log implements sandbox.Gate. It reads what the gate writes, so it works
 // while there is none.
 func (g *Gates) Log(ctx context.Context, id string, o sandbox.NetLogOptions, yield func(netlog.Record) error) error {

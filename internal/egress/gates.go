@@ -398,7 +398,7 @@ func (g *Gates) Users(owner, name string) (names []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, one := range g.gates {
-		if one.uses(secret.Change{Owner: owner, Name: name}) {
+		if one.uses(secret.Change{Owner: owner, Name: name}) || one.proves(owner, name) {
 			names = append(names, one.name())
 		}
 	}

@@ -70,8 +70,12 @@ func (m *mirror) receive(answer io.Reader, f pack.Format) (*received, error) {
 	if err != nil {
 		return nil, err
 	}
+	room, err := m.room()
+	if err != nil {
+		return nil, err
+	}
 	return m.keep(d, f, pack.Limits{
-		Bytes: maxMirrorPack, Objects: maxObjects, Object: maxMirrorObject, Meta: maxMeta, Unpacked: 16 * maxMirrorPack, Depth: maxDepth,
+		Bytes: min(room, maxMirrorPack), Objects: maxObjects, Object: maxMirrorObject, Meta: maxMeta, Unpacked: 16 * maxMirrorPack, Depth: maxDepth,
 	})
 }
 

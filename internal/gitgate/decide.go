@@ -45,6 +45,9 @@ func (p *push) ask(ctx context.Context) (Answer, error) {
 	}
 	q := Question{Remote: p.remote.Name, Updates: p.order.updates, Commits: p.commits, Bytes: p.bytes}
 	q.Findings, q.Counts = p.found.named()
+	if err := p.show(ctx, &q); err != nil {
+		return Answer{}, err
+	}
 	p.leave() // a person takes long
 	answer, err := p.gate.c.Asker.Ask(ctx, q)
 	again, full := p.gate.enter(ctx)

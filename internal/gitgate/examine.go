@@ -26,7 +26,7 @@ func (p *push) examine(ctx context.Context) error {
 	if len(p.tips) == 0 {
 		return nil
 	}
-	for _, step := range []func(context.Context) error{p.types, p.list, p.forced} {
+	for _, step := range []func(context.Context) error{p.types, p.list, p.forced, p.learn} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -27,6 +27,7 @@ func (p *push) forward(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), forwardTime, errors.New("upstream takes too long"))
 	defer cancel()
+	defer context.AfterFunc(p.gate.life, cancel)()
 	c, err := p.remote.up.open(ctx, receivePack)
 	if err != nil {
 		return err
@@ -203,6 +204,7 @@ func (p *push) outcome(ctx context.Context, r *report) error {
 func (p *push) ended(ctx context.Context, failed error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime) // the push's may be over
 	defer cancel()
+	defer context.AfterFunc(p.gate.life, cancel)()
 	c, err := p.remote.up.open(ctx, receivePack)
 	if err != nil {
 		return fmt.Errorf("%w; whether it was pushed is not known, for upstream can't be asked: git fetch will tell", failed)

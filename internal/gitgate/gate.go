@@ -8,13 +8,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/gitgate/scan"
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -26,16 +26,29 @@ type Remote struct {
 	Policy   Policy
 }
 
+// Check says what is wrong with a remote, without reaching it.
+func (r Remote) Check() error {
+	if _, err := r.Policy.complete(); err != nil {
+		return fmt.Errorf("remote %s: %w", r.Name, err)
+	}
+	_, err := newUpstream(r, nil, nil, nil)
+	return err
+}
+
 // Config is what a gate serves, and by what.
 type Config struct {
 	Dir     string // its own: mirrors, and what is being pushed
 	Git     string // from jail.Find
 	Remotes []Remote
 	Keys    Keys
-	Asker   Asker          // nil: what would be asked is refused
+	Asker   Asker // nil: what would be asked is refused
+	// Known has the secrets of the sandbox's own, which no push may have: it is asked at each, and where it
+	// fails, that is refused. Their values are copied. nil: there are none.
+	Known   func(ctx context.Context) ([]scan.Known, error)
 	Dial    Dial           // nil: the machine's network
 	Roots   *x509.CertPool // nil: the machine's
 	Observe func(Event)    // told of each fetch and push when it is over; nil: nobody
+	MaxDisk int64          // bytes that all of Dir may take; 0: no bound
 }
 
 // Event is a fetch or a push that is over.
@@ -46,7 +59,7 @@ type Event struct {
 	Findings []Finding // MaxFindings at most
 	Counts   []Count   // of all of them
 	Outcome  string    // "done", "refused", "failed"
-	Why      string    // of one that is not done
+	Why      string    // of one that is not done, for the owner: a client may be told less
 	Took     time.Duration
 }
 
@@ -56,6 +69,12 @@ type Gate struct {
 	remotes map[string]*remote
 	lock    *os.File
 	serving chan struct{} // bounds what is done at once
+
+	life context.Context // ends what is being sent on
+	end  context.CancelCauseFunc
+	mu   sync.Mutex
+	shut bool           // nothing more is served
+	busy sync.WaitGroup // of what is; under mu it is added to
 }
 
 // remote is one that is served.
@@ -71,11 +90,10 @@ const lockName = "lock"
 // maxServing is how many requests run a git at once.
 var maxServing = 8
 
-var remoteName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?$`) })
-
 // New makes a gate. It reaches no upstream before it is asked.
 func New(c Config) (_ *Gate, err error) {
 	g := &Gate{c: c, remotes: map[string]*remote{}, serving: make(chan struct{}, maxServing)}
+	g.life, g.end = context.WithCancelCause(context.Background())
 	if g.c.Dial == nil {
 		g.c.Dial = (&net.Dialer{}).DialContext
 	}
@@ -107,8 +125,8 @@ func New(c Config) (_ *Gate, err error) {
 
 // add makes a remote one that is served.
 func (g *Gate) add(r Remote, rules *scan.Rules) error {
-	if !remoteName().MatchString(r.Name) || g.remotes[r.Name] != nil || r.Name == lockName {
-		return sandbox.Errorf(sandbox.Invalid, "remote %.80q: a name has letters, digits, dots, _ and -, is there once, and is not %s", r.Name, lockName)
+	if !gitremote.ValidName(r.Name) || g.remotes[r.Name] != nil {
+		return sandbox.Errorf(sandbox.Invalid, "remote %.80q: that is no name of one, or is there twice", r.Name).WithHint("%s", gitremote.NameForm)
 	}
 	policy, err := r.Policy.complete()
 	if err != nil {
@@ -119,7 +137,7 @@ func (g *Gate) add(r Remote, rules *scan.Rules) error {
 	if err != nil {
 		return err
 	}
-	m, err := newMirror(filepath.Join(g.c.Dir, r.Name, "git"), g.c.Git, up)
+	m, err := newMirror(filepath.Join(g.c.Dir, r.Name, "git"), g.c.Git, up, g.room)
 	if err != nil {
 		return err
 	}
@@ -142,8 +160,32 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Close gives the directory back. Nothing may be served any more.
+// closeTime is for how long a push that is being sent upstream may go on when the gate ends.
+var closeTime = 5 * time.Second
+
+var errClosed = errors.New("the git gate ends")
+
+// enterGate reports whether there is a gate yet, whose end then waits for leave.
+func (g *Gate) enterGate() (leave func(), ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut {
+		return nil, false
+	}
+	g.busy.Add(1)
+	return g.busy.Done, true
+}
+
+// Close serves nothing any more, waits for what is under way, which it ends after a while, and
+// gives the directory back.
 func (g *Gate) Close() error {
+	g.mu.Lock()
+	g.shut = true
+	g.mu.Unlock()
+	late := time.AfterFunc(closeTime, func() { g.end(errClosed) })
+	g.busy.Wait()
+	late.Stop()
+	g.end(errClosed)
 	if err := g.lock.Close(); !errors.Is(err, os.ErrClosed) {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/gitgate/pktline"
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -21,14 +22,14 @@ import (
 // httpsUpstream is reached by HTTPS, by the smart protocol.
 type httpsUpstream struct {
 	remote string
-	place  place
+	place  gitremote.Place
 	keys   Keys
 	client *http.Client
 }
 
 const maxRedirects = 5
 
-func newHTTPS(remote string, p place, keys Keys, dial Dial, roots *x509.CertPool) *httpsUpstream {
+func newHTTPS(remote string, p gitremote.Place, keys Keys, dial Dial, roots *x509.CertPool) *httpsUpstream {
 	u := &httpsUpstream{remote: remote, place: p, keys: keys}
 	u.client = &http.Client{
 		Transport: &http.Transport{
@@ -63,7 +64,7 @@ func (u *httpsUpstream) redirect(req *http.Request, via []*http.Request) error {
 	case req.Method != http.MethodGet || len(via) > maxRedirects:
 		return errors.New("upstream redirects where it may not")
 	case req.URL.Scheme != from.Scheme || req.URL.Host != from.Host:
-		return sandbox.Errorf(sandbox.Denied, "%s redirects to another host, %.200q, which was not asked for", u.place.host, req.URL.Host).
+		return sandbox.Errorf(sandbox.Denied, "%s redirects to another host, %.200q, which was not asked for", u.place.Host, req.URL.Host).
 			WithHint("have the sandbox's owner change the remote's URL, if that is where it is now")
 	}
 	return nil
@@ -71,15 +72,15 @@ func (u *httpsUpstream) redirect(req *http.Request, via []*http.Request) error {
 
 // base is the repository's URL.
 func (u *httpsUpstream) base() *url.URL {
-	host := strings.TrimSuffix(net.JoinHostPort(u.place.host, u.place.port), ":443") // with the brackets of an address
-	return &url.URL{Scheme: "https", Host: host, Path: strings.TrimSuffix(u.place.path, "/")}
+	host := strings.TrimSuffix(net.JoinHostPort(u.place.Host, u.place.Port), ":443") // with the brackets of an address
+	return &url.URL{Scheme: "https", Host: host, Path: strings.TrimSuffix(u.place.Path, "/")}
 }
 
 // open implements upstream.
 func (u *httpsUpstream) open(ctx context.Context, service string) (conversation, error) {
 	cred, err := u.keys.Credential(ctx, u.remote)
 	if err != nil {
-		return nil, unprovable(err, "no credential for it can be had")
+		return nil, unseen(err, "no credential for it can be had")
 	}
 	c := &httpsConversation{u: u, cred: cred, service: service, base: u.base()}
 	ask := c.base.JoinPath("info", "refs")
@@ -94,7 +95,7 @@ func (u *httpsUpstream) open(ctx context.Context, service string) (conversation,
 	}
 	body := io.LimitReader(res.Body, maxAdvert)
 	if err := skipService(pktline.NewReader(body), service); err != nil {
-		return nil, fmt.Errorf("%s: %w", u.place.host, err)
+		return nil, fmt.Errorf("%s: %w", u.place.Host, err)
 	}
 	c.refs, err = readAdvert(body)
 	return c, err
@@ -169,7 +170,7 @@ func (c *httpsConversation) do(ctx context.Context, method string, to *url.URL, 
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which the agent does not need
 		}
-		return nil, fmt.Errorf("%s can't be reached: %w", c.u.place.host, unplaced(err))
+		return nil, fmt.Errorf("%s can't be reached: %w", c.u.place.Host, unplaced(err))
 	}
 	want := "application/x-" + c.service + "-" + answer
 	if res.StatusCode == http.StatusOK && res.Header.Get("Content-Type") == want {
@@ -184,11 +185,11 @@ func (c *httpsConversation) refusal(res *http.Response) error {
 	says, _ := io.ReadAll(io.LimitReader(res.Body, maxWords)) // what there is of it
 	switch {
 	case res.StatusCode == http.StatusOK:
-		return fmt.Errorf("%s is no git server that speaks the smart protocol", c.u.place.host)
+		return fmt.Errorf("%s is no git server that speaks the smart protocol", c.u.place.Host)
 	case res.StatusCode == http.StatusUnauthorized:
-		return fmt.Errorf("%s does not take the credential", c.u.place.host)
+		return fmt.Errorf("%s does not take the credential", c.u.place.Host)
 	case strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") && len(bytes.TrimSpace(says)) > 0:
-		return fmt.Errorf("%s answers %d: %w", c.u.place.host, res.StatusCode, &remoteError{clip(words(string(says)), 1<<10)})
+		return fmt.Errorf("%s answers %d: %w", c.u.place.Host, res.StatusCode, &remoteError{clip(words(string(says)), 1<<10)})
 	}
-	return fmt.Errorf("%s answers %d", c.u.place.host, res.StatusCode)
+	return fmt.Errorf("%s answers %d", c.u.place.Host, res.StatusCode)
 }

@@ -44,6 +44,8 @@ type mirror struct {
 	git *jail.Git
 	up  upstream
 
+	room func() (int64, error) // for more bytes
+
 	often *rate.Limiter // of how often upstream is asked
 	use   sync.RWMutex  // held for reading while a git reads it
 	turn  turn          // whose who changes the mirror
@@ -52,11 +54,11 @@ type mirror struct {
 	known *advert       // what upstream was then; nil before the first; under turn, and never changed
 }
 
-func newMirror(dir, git string, up upstream) (*mirror, error) {
+func newMirror(dir, git string, up upstream, room func() (int64, error)) (*mirror, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return nil, err
 	}
-	m := &mirror{dir: dir, git: &jail.Git{Path: git, Dir: dir}, up: up, turn: newTurn(), push: newTurn(), often: rate.NewLimiter(1, maxBurst)}
+	m := &mirror{dir: dir, git: &jail.Git{Path: git, Dir: dir}, up: up, room: room, turn: newTurn(), push: newTurn(), often: rate.NewLimiter(1, maxBurst)}
 	m.git.Read = []string{m.work("in")}
 	return m, os.RemoveAll(m.work("push")) // what a killed push left
 }

@@ -114,6 +114,19 @@ type Update struct {
 	New string // "": it is removed
 }
 
+// String is an update for people.
+func (u Update) String() string {
+	const digits = 12
+	switch ref := short(u.Ref); {
+	case u.Old == "":
+		return ref + " made at " + clip(u.New, digits)
+	case u.New == "":
+		return ref + " removed from " + clip(u.Old, digits)
+	default:
+		return ref + " " + clip(u.Old, digits) + ".." + clip(u.New, digits)
+	}
+}
+
 // Kind is what a finding is of.
 type Kind string
 
@@ -149,6 +162,10 @@ type Question struct {
 	Counts   []Count   // of all of them
 	Commits  int       // that are new
 	Bytes    int64     // of all that is new, unpacked
+
+	List []Commit // the newest of them, the oldest first
+	Diff string   // what they change, one by one, without what seems to be a secret
+	Cut  bool     // Diff is its beginning
 }
 
 // Answer is what a person says.

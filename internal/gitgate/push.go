@@ -40,6 +40,7 @@ type push struct {
 	commits  int      // among them
 	bytes    int64    // of all of them
 	found    findings
+	rules    *scan.Rules // the remote's, with the sandbox's own secrets
 	searcher *scan.Searcher
 	worst    map[Action]bool
 	parcel   *parcel // what goes upstream; nil: no objects do
@@ -80,8 +81,11 @@ func (p *push) path(parts ...string) string {
 	return filepath.Join(append([]string{p.remote.work("push")}, parts...)...)
 }
 
-// clean removes the quarantine.
+// clean removes the quarantine, and forgets the sandbox's secrets.
 func (p *push) clean() error {
+	if p.rules != nil {
+		p.rules.Forget()
+	}
 	if p.parcel != nil {
 		p.parcel.close()
 	}
@@ -184,8 +188,12 @@ func (p *push) keep(body io.Reader) (scanned *pack.Pack, err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	pol := p.remote.Policy
+	room, err := p.gate.room()
+	if err != nil {
+		return nil, err
+	}
 	scanned, err = pack.Scan(body, file, p.known.format, pack.Limits{
-		Bytes: pol.MaxPush, Objects: maxPushed, Object: pol.MaxBlob, Meta: maxPushedMeta, Unpacked: pol.MaxPush, Depth: maxDepth,
+		Bytes: min(room, pol.MaxPush), Objects: maxPushed, Object: pol.MaxBlob, Meta: maxPushedMeta, Unpacked: pol.MaxPush, Depth: maxDepth,
 	})
 	if e, ok := errors.AsType[*sandbox.Error](err); ok { // without a hint of another command's
 		err = sandbox.Errorf(sandbox.Denied, "%s", strings.Replace(e.Msg, "the sandbox's objects", "the objects", 1))

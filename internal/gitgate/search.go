@@ -29,6 +29,19 @@ type suspect struct {
 	known   bool // upstream has it there
 }
 
+// learn adds the sandbox's own secrets to what is looked for.
+func (p *push) learn(ctx context.Context) error {
+	var own []scan.Known
+	if p.gate.c.Known != nil {
+		var err error
+		if own, err = p.gate.c.Known(ctx); err != nil {
+			return unseen(err, "one of the sandbox's own secrets can't be had, so that nobody can say whether it is in this push")
+		}
+	}
+	p.rules = p.remote.rules.With(own)
+	return nil
+}
+
 // search has the rules look at each object that is new: files, commits and tags with their
 // messages and names, and the names of files. Names of refs are looked at, too. What was
 // looked at is packed as it is, to be sent.
@@ -36,7 +49,7 @@ func (p *push) search(ctx context.Context, changes []change) (err error) {
 	if p.parcel, err = newParcel(p.path("forward.pack"), p.known.format, len(p.objects)); err != nil {
 		return err
 	}
-	p.searcher = p.remote.rules.Searcher(p.bytes)
+	p.searcher = p.rules.Searcher(p.bytes)
 	for _, u := range p.order.updates {
 		if !weak.On(weak.GitUnscanned) {
 			p.secrets(p.searcher.Search([]byte(u.Ref), ""), Finding{Why: "in the name of a ref"})

@@ -3,12 +3,15 @@ package gitgate_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/base64"
+	"errors"
 	"strings"
 	"testing"
 	"unicode/utf16"
 
 	"github.com/carboy-sandbox/carboy/internal/gitgate"
+	"github.com/carboy-sandbox/carboy/internal/gitgate/scan"
 )
 
 // secret is one of nobody's, put together here so that this file has none.
@@ -162,4 +165,32 @@ func TestKnownSecret(t *testing.T) {
 	w.agent.git("pull", "-q")
 	w.agent.commit("many.key", many.String()+"token "+secret+"\n", "one more")
 	contains(t, w.agent.refuses(), "many.key", "and more of them")
+}
+
+// TestOwnSecret: what the gate knows of its sandbox's secrets is not pushed, by whatever name and encoding, and nobody who
+// is asked about a push is shown it. Where it can't be had, nothing is pushed.
+func TestOwnSecret(t *testing.T) {
+	own := "a plain pass phrase, by no rule"
+	a := &asked{}
+	var known error
+	w := newWorld(t, gitgate.Policy{Secrets: gitgate.Ask}, func(c *gitgate.Config) {
+		c.Asker = a
+		c.Known = func(context.Context) ([]scan.Known, error) {
+			return []scan.Known{{Name: "PHRASE", Value: []byte(own)}}, known
+		}
+	})
+	w.agent.commit("a.txt", "x\n"+own+"\n", "x")
+	w.agent.commit("b.txt", base64.StdEncoding.EncodeToString([]byte(own)), own)
+	out := w.agent.git("push", "origin", "HEAD")
+	contains(t, out, "secret (of this sandbox: PHRASE) a.txt:2 in ", "secret (of this sandbox: PHRASE) b.txt:1 in ", "in the commit itself", "in base64")
+	q := a.all[0]
+	if told := out + q.Diff + q.List[1].Subject; strings.Contains(told, own) {
+		t.Errorf("it is told: %s", told)
+	}
+	known = errors.New("/home/me/phrase is not there")
+	w.agent.commit("c.txt", "x", "x")
+	if says := w.agent.refuses("origin", "HEAD"); !strings.Contains(says, "nobody can say whether it is in this push") || strings.Contains(says, "/home/me") {
+		t.Errorf("where it can't be read: %s", says)
+	}
+	contains(t, w.events.all[len(w.events.all)-1].Why, "/home/me/phrase is not there")
 }

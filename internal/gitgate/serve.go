@@ -33,6 +33,12 @@ var protocolWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 
 // ServeHTTP implements http.Handler: /NAME.git/info/refs?service=… and the two services.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	leave, ok := g.enterGate()
+	if !ok {
+		refuse(w, http.StatusServiceUnavailable, errClosed.Error())
+		return
+	}
+	defer leave()
 	r, rest, err := g.find(req.URL.Path)
 	if err != nil {
 		refuse(w, http.StatusNotFound, err.Error())
@@ -175,7 +181,11 @@ func (g *Gate) upload(w http.ResponseWriter, req *http.Request, r *remote) {
 func event(r *remote, service string, began time.Time, err error) Event {
 	e := Event{Remote: r.Name, Service: service, Outcome: "done", Took: time.Since(began)}
 	if err != nil {
-		e.Outcome, e.Why = "failed", words(err.Error())
+		why := err.Error()
+		if of, ok := errors.AsType[*sandbox.Error](err); ok && of.Err != nil && !strings.Contains(why, of.Err.Error()) {
+			why += ": " + of.Err.Error()
+		}
+		e.Outcome, e.Why = "failed", words(why)
 	}
 	return e
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -20,13 +21,13 @@ import (
 // sshUpstream is reached by SSH. Its host is known by keys that it was told, and no other.
 type sshUpstream struct {
 	remote string
-	place  place
+	place  gitremote.Place
 	pinned []ssh.PublicKey
 	keys   Keys
 	dial   Dial
 }
 
-func newSSH(r Remote, p place, keys Keys, dial Dial) (*sshUpstream, error) {
+func newSSH(r Remote, p gitremote.Place, keys Keys, dial Dial) (*sshUpstream, error) {
 	u := &sshUpstream{remote: r.Name, place: p, keys: keys, dial: dial}
 	for _, line := range r.HostKeys {
 		key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(line))
@@ -41,7 +42,7 @@ func newSSH(r Remote, p place, keys Keys, dial Dial) (*sshUpstream, error) {
 
 // errUnpinned is of a host whose key nobody has told.
 func (u *sshUpstream) errUnpinned() error {
-	return sandbox.Errorf(sandbox.Denied, "the key of %s is not known, and none is taken on trust", u.place.host).
+	return sandbox.Errorf(sandbox.Denied, "the key of %s is not known, and none is taken on trust", u.place.Host).
 		WithHint("have the sandbox's owner give the remote the key of its host")
 }
 
@@ -55,7 +56,7 @@ func (u *sshUpstream) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 			return nil
 		}
 	}
-	return sandbox.Errorf(sandbox.Denied, "%s has the key %s, which is not the one that it was known by: it has changed, or somebody else answers", u.place.host, ssh.FingerprintSHA256(key))
+	return sandbox.Errorf(sandbox.Denied, "%s has the key %s, which is not the one that it was known by: it has changed, or somebody else answers", u.place.Host, ssh.FingerprintSHA256(key))
 }
 
 // algorithms are those of the pinned keys: a host that has several shows one of them.
@@ -78,7 +79,7 @@ func (u *sshUpstream) open(ctx context.Context, service string) (_ conversation,
 	}
 	signer, err := u.keys.Signer(ctx, u.remote)
 	if err != nil {
-		return nil, unprovable(err, "no key for it can be had")
+		return nil, unseen(err, "no key for it can be had")
 	}
 	client, err := u.connect(ctx, signer)
 	if err != nil {
@@ -103,7 +104,7 @@ func (u *sshUpstream) open(ctx context.Context, service string) (_ conversation,
 		return nil, err
 	}
 	session.Stderr = &c.words
-	if err := session.Start(service + " " + shell.Quote(u.place.path)); err != nil {
+	if err := session.Start(service + " " + shell.Quote(u.place.Path)); err != nil {
 		return nil, err
 	}
 	c.refs, err = readAdvert(c.out)
@@ -114,15 +115,15 @@ func (u *sshUpstream) open(ctx context.Context, service string) (_ conversation,
 func (u *sshUpstream) connect(ctx context.Context, signer ssh.Signer) (*ssh.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	address := net.JoinHostPort(u.place.host, u.place.port)
+	address := net.JoinHostPort(u.place.Host, u.place.Port)
 	conn, err := u.dial(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s can't be reached: %w", u.place.host, unplaced(err))
+		return nil, fmt.Errorf("%s can't be reached: %w", u.place.Host, unplaced(err))
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	sc, channels, requests, err := ssh.NewClientConn(newIdle(conn), address, &ssh.ClientConfig{
-		User: u.place.user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
+		User: u.place.User, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
 		HostKeyCallback: u.check, HostKeyAlgorithms: u.algorithms(),
 	})
 	if err == nil {
@@ -133,9 +134,9 @@ func (u *sshUpstream) connect(ctx context.Context, signer ssh.Signer) (*ssh.Clie
 		return nil, e
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s does not answer", u.place.host)
+		return nil, fmt.Errorf("%s does not answer", u.place.Host)
 	}
-	return nil, fmt.Errorf("%s: %w", u.place.host, unplaced(err))
+	return nil, fmt.Errorf("%s: %w", u.place.Host, unplaced(err))
 }
 
 // sshConversation is one with a service by SSH.

@@ -6,15 +6,13 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/url"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
@@ -65,53 +63,11 @@ const (
 	maxWords = 8 << 10 // bytes that it says for people
 )
 
-// place is where a remote's URL leads.
-type place struct {
-	ssh        bool
-	user, host string
-	port       string
-	path       string
-}
-
-var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:([\w.-]+)@)?([\w.-]+):([^:]+)$`) })
-
-// parseURL reads a URL as git has it: ssh://, user@host:path, or https://.
-func parseURL(raw string) (p place, err error) {
-	bad := func(why string) (place, error) {
-		return place{}, sandbox.Errorf(sandbox.Invalid, "the URL %.200q: %s", raw, why).WithHint("ssh://git@host/path, git@host:path or https://host/path")
-	}
-	if m := scpLike().FindStringSubmatch(raw); m != nil && !strings.Contains(raw, "://") {
-		p = place{ssh: true, user: m[1], host: m[2], port: "22", path: m[3]}
-	} else {
-		u, perr := url.Parse(raw)
-		if perr != nil {
-			return bad("it is none")
-		}
-		p = place{ssh: u.Scheme == "ssh", user: u.User.Username(), host: u.Hostname(), port: u.Port(), path: u.Path}
-		_, secret := u.User.Password()
-		switch {
-		case u.Scheme != "ssh" && u.Scheme != "https":
-			return bad("git's own and plain HTTP prove no host, and nothing else is spoken")
-		case secret || !p.ssh && p.user != "":
-			return bad("a credential does not belong into it")
-		case u.RawQuery != "" || u.Fragment != "":
-			return bad("it has a query or a fragment")
-		}
-		if p.port == "" {
-			p.port = map[bool]string{true: "22", false: "443"}[p.ssh]
-		}
-		if p.ssh && strings.HasPrefix(p.path, "/~") {
-			p.path = p.path[1:]
-		}
-	}
-	switch {
-	case p.host == "" || strings.HasPrefix(p.host, "-"):
-		return bad("it has no host")
-	case p.path == "" || p.path == "/" || strings.HasPrefix(p.path, "-") || strings.ContainsFunc(p.path, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return bad("its path is none")
-	}
-	if p.ssh && p.user == "" {
-		p.user = "git"
+// parseURL is gitremote.Parse with an error for people.
+func parseURL(raw string) (gitremote.Place, error) {
+	p, problem := gitremote.Parse(raw)
+	if problem != "" {
+		return p, sandbox.Errorf(sandbox.Invalid, "the URL: %s", problem).WithHint(gitremote.Forms)
 	}
 	return p, nil
 }
@@ -122,7 +78,7 @@ func newUpstream(r Remote, keys Keys, dial Dial, roots *x509.CertPool) (upstream
 	if err != nil {
 		return nil, err
 	}
-	if !p.ssh {
+	if !p.SSH {
 		if len(r.HostKeys) > 0 {
 			return nil, sandbox.Errorf(sandbox.Invalid, "remote %s: keys of a host are for SSH, and it is reached by HTTPS", r.Name)
 		}
@@ -131,12 +87,9 @@ func newUpstream(r Remote, keys Keys, dial Dial, roots *x509.CertPool) (upstream
 	return newSSH(r, p, keys, dial)
 }
 
-// unprovable is the error of a key that can't be had. Why is told if it is meant to be read.
-func unprovable(err error, what string) error {
-	if e, ok := errors.AsType[*sandbox.Error](err); ok {
-		return e
-	}
-	return &sandbox.Error{Kind: sandbox.Unavailable, Msg: what, Err: err}
+// unseen is the error of a secret that can't be had. Why is for the owner: it may name files of theirs.
+func unseen(err error, what string) error {
+	return &sandbox.Error{Kind: sandbox.Unavailable, Msg: what + ": its owner can see why", Err: err}
 }
 
 // unplaced is an error of the network's without the addresses that it has.

@@ -214,6 +214,7 @@ type world struct {
 	server *server
 	up     *repo // bare
 	gate   *gitgate.Gate
+	dir    string // the gate's
 	url    string // of the remote, as the agent has it
 	agent  *repo
 	events *events
@@ -285,6 +286,7 @@ func (w *world) serve(r gitgate.Remote, change ...func(*gitgate.Config)) {
 	for _, f := range change {
 		f(&c)
 	}
+	w.dir = c.Dir
 	w.gate, err = gitgate.New(c)
 	must(w.t, err)
 	front := httptest.NewServer(w.gate)

@@ -66,6 +66,12 @@ type Gate interface {
 	Use(ctx context.Context, id string) (NetUse, error)
 }
 
+// Holder is a Gate that keeps files for sandboxes: mirrors of their remotes.
+type Holder interface {
+	// Held is how many bytes of the host's disk they take.
+	Held(ctx context.Context, id string) (int64, error)
+}
+
 // PromiseTrust is the promise that programs inside trust the gate's certificates. It
 // is told of where it is not kept.
 const PromiseTrust = "trust"

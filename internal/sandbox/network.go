@@ -140,6 +140,9 @@ func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch 
 	if err != nil {
 		return nil, err
 	}
+	if network, p, err = WithRemotes(network, p, sb.Spec.Remotes); err != nil {
+		return nil, err
+	}
 	sb = sb.Clone()
 	sb.Spec.Network, sb.Spec.Policy = network, p
 	if ch.Secrets != nil {

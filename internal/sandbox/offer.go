@@ -20,6 +20,9 @@ func (m *Manager) OfferService(ctx context.Context, c Caller, ref, service strin
 	if m.gates.gate == nil {
 		return nil, NoService(name, service, "")
 	}
+	if service == ServiceGit && len(sb.Spec.Remotes) > 0 {
+		return nil, Errorf(Conflict, "sandbox %s: %s is its git gate, which serves it already", name, service).WithHint("offer it under another name")
+	}
 	if err := sb.callsNow(service); err != nil {
 		return nil, err
 	}

@@ -268,6 +268,9 @@ func (m *Manager) changeNetwork(ctx context.Context, c Caller, b Backend, sb *Sa
 	if network == NetworkOff {
 		network, p = NetworkPolicy, new(policy.Policy)
 	}
+	if network, p, err = WithRemotes(network, p, sb.Spec.Remotes); err != nil {
+		return err
+	}
 	spec := sb.Spec.Clone()
 	spec.Network, spec.Policy = network, p
 	if err := spec.checkNetworkChoice(m.offer); err != nil {

@@ -87,6 +87,11 @@ type Spec struct {
 	Project *Project `json:"project,omitempty"`
 	// Agent says which agent it was made for; nil: none.
 	Agent *Agent `json:"agent,omitempty"`
+	// Remotes are git repositories elsewhere, which its git reaches by a git gate. Of their keys there is
+	// only said where they are.
+	Remotes []Remote `json:"remotes,omitempty"`
+	// RemotesPrivate lets remotes be at addresses that are not public.
+	RemotesPrivate bool `json:"remotes_private,omitempty"`
 }
 
 // Project is a file of a project's own, as who made the sandbox says; to be shown.
@@ -325,5 +330,6 @@ func (s Spec) Clone() Spec {
 		s.Project = &p
 	}
 	s.Agent = s.Agent.clone()
+	s.Remotes = cloneRemotes(s.Remotes)
 	return s
 }

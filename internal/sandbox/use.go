@@ -366,6 +366,11 @@ func (m *Manager) Held(ctx context.Context, c Caller, ref string) (int64, error)
 		return 0, err
 	}
 	n, err := b.Capabilities().Usage.Held(ctx, sb.ID)
+	if g, ok := m.gates.gate.(Holder); ok && err == nil {
+		var more int64
+		more, err = g.Held(ctx, sb.ID)
+		n += more
+	}
 	if err != nil {
 		return 0, failure(err, sb.Spec.Name, "measure what it holds")
 	}

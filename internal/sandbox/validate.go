@@ -140,6 +140,7 @@ func (s Spec) Validate(o Offer) error {
 		s.checkSnapshot,
 		func() *Error { return checkOnExpiry(s.OnExpiry) },
 		s.checkStart,
+		s.checkRemotes,
 		func() *Error { return s.checkNetwork(o) },
 		s.Traffic.check,
 		func() *Error { return CheckPublish(s.Publish) },

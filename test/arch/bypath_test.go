@@ -79,8 +79,8 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/beneath",
-		functions: "Dir.Chmod Dir.Link Dir.OpenRegular OpenDir reopen",
-		why:       "a descriptor's own name; the directory that all begins with, whose last part is no link",
+		functions: "Dir.Chmod Dir.Link Dir.OpenRegular OpenDir OpenNamed reopen",
+		why:       "a descriptor's own name; the directory that all begins with, whose last part is no link; a file of whoever asks from outside",
 	},
 	{
 		dir:       "internal/durable",

@@ -70,7 +70,7 @@ func (d *Desk) Decide(ctx context.Context, c sandbox.Caller, id int64, dec Decis
 	// It is done or not, whoever hangs up.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
-	err = d.o.Answer(ctx, it.SandboxID, a)
+	err = it.line.answer(ctx, a)
 	d.mu.Lock()
 	it.deciding = false
 	if err != nil {
@@ -157,7 +157,7 @@ func (d *Desk) anew(a *api.Approval) (n int64) {
 	defer d.mu.Unlock()
 	same := func(b *api.Approval) bool {
 		return a.SandboxID == b.SandboxID && a.Kind == b.Kind && a.Rule == b.Rule && a.Protocol == b.Protocol && a.Host == b.Host &&
-			a.Port == b.Port && a.Address == b.Address && a.Method == b.Method && a.Target == b.Target && a.Secret == b.Secret && a.Body == b.Body
+			a.Port == b.Port && a.Address == b.Address && a.Method == b.Method && a.Target == b.Target && a.Secret == b.Secret && a.Body == b.Body && a.Kind != string(approval.Push)
 	}
 	for id, it := range d.open {
 		b := it.quiet()

@@ -65,7 +65,7 @@ type Desk struct {
 	mu      sync.Mutex
 	open    map[int64]*item // asked
 	grants  map[int64]*item // granted
-	lines   map[string]*Line
+	lines   map[lineKey]*Line
 	numbers []int64 // for the next questions
 	version uint64  // 0 is a follower's that has seen nothing
 	recent  []change
@@ -95,7 +95,7 @@ func New(o Options) *Desk {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Desk{
 		o: o, session: rand.Text(), open: map[int64]*item{}, grants: map[int64]*item{},
-		lines: map[string]*Line{}, version: 1, changed: make(chan struct{}),
+		lines: map[lineKey]*Line{}, version: 1, changed: make(chan struct{}),
 	}
 }
 
@@ -158,6 +158,11 @@ func (d *Desk) endLocked(it *item, state approval.State) {
 	it.State, it.Waiting = string(state), 0
 	it.Target = it.question.Path()
 	it.What = it.question.Quiet()
+	if it.Push != nil { // what was pushed is upstream, or nobody's
+		p := *it.Push
+		p.Diff = ""
+		it.Push = &p
+	}
 	if it.Decided.IsZero() {
 		it.Decided = time.Now().UTC()
 	}
@@ -180,6 +185,7 @@ func (d *Desk) keep(it api.Approval) {
 		d.o.Note(ctx, it.Owner, it.SandboxID, EventText(it))
 	}
 	if d.o.Tell != nil {
+		it.Push = nil
 		d.o.Tell(it)
 	}
 }
@@ -187,7 +193,7 @@ func (d *Desk) keep(it api.Approval) {
 // quiet is a question without its query, for who is told of it unasked.
 func (it *item) quiet() api.Approval {
 	a := it.Approval
-	a.Target, a.What = it.question.Path(), it.question.Quiet()
+	a.Target, a.What, a.Push = it.question.Path(), it.question.Quiet(), nil
 	return a
 }
 
@@ -205,6 +211,9 @@ func (d *Desk) List(ctx context.Context, c sandbox.Caller, all bool) ([]api.Appr
 		}
 	}
 	d.mu.Unlock()
+	for i := range out {
+		out[i].Push = nil
+	}
 	if all {
 		owner := c.Owner
 		if c.Admin {
@@ -216,6 +225,7 @@ func (d *Desk) List(ctx context.Context, c sandbox.Caller, all bool) ([]api.Appr
 		}
 		for _, a := range past {
 			if !slices.ContainsFunc(out, func(o api.Approval) bool { return o.ID == a.ID }) {
+				a.Push = nil
 				out = append(out, d.now(a))
 			}
 		}
@@ -295,6 +305,9 @@ func (d *Desk) Since(ctx context.Context, c sandbox.Caller, after uint64) (chang
 		}
 		d.mu.Unlock()
 		if len(changes) > 0 || after == 0 {
+			for i := range changes {
+				changes[i].Push = nil
+			}
 			slices.SortFunc(changes, byAge)
 			return changes, version
 		}

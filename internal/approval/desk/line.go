@@ -20,16 +20,36 @@ type Line struct {
 	known               map[string]*item // by the gate's own ID; guarded by desk.mu
 	refused             map[string]bool  // that there was no room for; guarded by desk.mu
 	lost                bool             // guarded by desk.mu
-	badlySaid, crowding bool             // it was logged; guarded by desk.mu
+	answer              func(ctx context.Context, a approval.Answer) error
+	pushes              bool // it asks about pushes, and about nothing else
+	badlySaid, crowding bool // it was logged; guarded by desk.mu
 }
 
 // Line begins to look after what the gate of sb asks. What an earlier gate of the
 // same sandbox asked is void.
 func (d *Desk) Line(sb *sandbox.Sandbox) *Line {
-	l := &Line{desk: d, sandbox: sb.Spec.Name, id: sb.ID, owner: sb.Owner, known: map[string]*item{}, refused: map[string]bool{}}
+	return d.line(sb, false, func(ctx context.Context, a approval.Answer) error { return d.o.Answer(ctx, sb.ID, a) })
+}
+
+// Pushes is Line for what the git gate of sb asks, which answer is told.
+func (d *Desk) Pushes(sb *sandbox.Sandbox, answer func(ctx context.Context, a approval.Answer) error) *Line {
+	return d.line(sb, true, answer)
+}
+
+// lineKey is whose line it is.
+type lineKey struct {
+	sandbox string
+	pushes  bool
+}
+
+func (d *Desk) line(sb *sandbox.Sandbox, pushes bool, answer func(context.Context, approval.Answer) error) *Line {
+	l := &Line{
+		desk: d, sandbox: sb.Spec.Name, id: sb.ID, owner: sb.Owner, known: map[string]*item{}, refused: map[string]bool{},
+		answer: answer, pushes: pushes,
+	}
 	d.mu.Lock()
-	old := d.lines[sb.ID]
-	d.lines[sb.ID] = l
+	old := d.lines[l.key()]
+	d.lines[l.key()] = l
 	d.mu.Unlock()
 	if old != nil {
 		old.Lost()
@@ -37,13 +57,15 @@ func (d *Desk) Line(sb *sandbox.Sandbox) *Line {
 	return l
 }
 
+func (l *Line) key() lineKey { return lineKey{l.id, l.pushes} }
+
 // Lost voids what the gate asked, and what it was granted.
 func (l *Line) Lost() {
 	d := l.desk
 	d.mu.Lock()
 	l.lost = true
-	if d.lines[l.id] == l {
-		delete(d.lines, l.id)
+	if d.lines[l.key()] == l {
+		delete(d.lines, l.key())
 	}
 	var ended []*item
 	for _, it := range l.known {
@@ -176,7 +198,7 @@ func (l *Line) goneLocked(s approval.Snapshot) (ended []*item) {
 // askedLocked puts a question before people; nil where it can't be.
 func (l *Line) askedLocked(h approval.Held) *item {
 	d := l.desk
-	if err := h.Question.Check(); err != nil || h.ID == "" || len(h.ID) > 64 {
+	if err := h.Question.Check(); err != nil || h.ID == "" || len(h.ID) > 64 || l.pushes != (h.Question.Kind == approval.Push) {
 		if !l.badlySaid {
 			l.badlySaid = true
 			d.o.Log.Warn("a gate asks what no gate asks", "id", l.id, "err", fmt.Sprint(err))
@@ -200,6 +222,9 @@ func (l *Line) askedLocked(h approval.Held) *item {
 	it.State, it.Kind, it.What = string(approval.Asked), string(q.Kind), q.What()
 	it.Rule, it.Revision, it.Protocol, it.Host, it.Port = q.Rule, q.Revision, q.Protocol, q.Host, q.Port
 	it.Address, it.Method, it.Target, it.Secret, it.Body = q.Address, q.Method, q.Target, q.Secret, q.Body
+	if l.pushes {
+		it.Push = h.Push
+	}
 	it.Asked, it.Expires, it.Waiting = h.Asked.UTC(), h.Expires.UTC(), bounded(h.Waiting)
 	d.open[n], l.known[h.ID] = it, it
 	d.publishLocked(it)
@@ -211,7 +236,7 @@ func (l *Line) refuse(h approval.Held) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	a := approval.Answer{ID: h.ID, Question: h.Question, Event: approval.Deny, Full: true}
-	if err := l.desk.o.Answer(ctx, l.id, a); err != nil {
+	if err := l.answer(ctx, a); err != nil {
 		l.desk.o.Log.Debug("refuse a question", "id", l.id, "err", err)
 	}
 }

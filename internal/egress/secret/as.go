@@ -1,12 +1,15 @@
 package secret
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/user"
 	"runtime"
 	"strconv"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -54,33 +57,82 @@ func foreignUser(uid int) error {
 }
 
 // openAs opens path for reading with the rights of the user uid.
-func openAs(uid int, path string) (*os.File, error) {
+func openAs(uid int, path string) (f *os.File, err error) {
+	err = as(uid, func() error {
+		f, err = beneath.OpenNamed(path)
+		return err
+	})
+	return f, err
+}
+
+// as runs f with the rights of the user uid over files.
+func as(uid int, f func() error) error {
 	if err := foreignUser(uid); err != nil {
-		return nil, err
+		return err
 	}
 	if os.Geteuid() == uid {
-		return os.OpenFile(path, readFlags, 0)
+		return f()
 	}
 	id, err := lookUp(uid)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	type opened struct {
-		f   *os.File
-		err error
-	}
-	done := make(chan opened)
+	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine, and its identity
 		// with it.
 		runtime.LockOSThread()
 		if err := (rights.Identity{UID: id.uid, GID: id.gid, Groups: id.groups}).OverFiles(); err != nil {
-			done <- opened{nil, fmt.Errorf("become user %d: %w", id.uid, err)}
+			done <- fmt.Errorf("become user %d: %w", id.uid, err)
 			return
 		}
-		f, err := os.OpenFile(path, readFlags, 0)
-		done <- opened{f, err}
+		done <- f()
 	}()
-	o := <-done
-	return o.f, o.err
+	return <-done
+}
+
+// ReadFile reads a file of at most MaxValue bytes with the rights of an owner, who must be a user
+// of this machine. It is of a file that a record names as a secret is named.
+func ReadFile(owner, file string) (Value, error) {
+	o, err := userOf(owner, file)
+	if err != nil {
+		return Value{}, err
+	}
+	text, _, err := readAs(o.uid, file)
+	if err != nil {
+		return Value{}, err
+	}
+	defer clear(text)
+	if len(text) > MaxValue {
+		return Value{}, sandbox.Errorf(sandbox.Invalid, "the secret's file %q is longer than %d bytes", file, MaxValue)
+	}
+	return NewValue(text), nil
+}
+
+// Dial connects to a unix socket with the rights of an owner, who must be a user of this machine.
+func Dial(ctx context.Context, owner, socket string) (c net.Conn, err error) {
+	o, err := userOf(owner, socket)
+	if err != nil {
+		return nil, err
+	}
+	err = as(o.uid, func() error {
+		c, err = (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		return err
+	})
+	if err != nil {
+		return nil, unreadableFile(socket, err)
+	}
+	return c, nil
+}
+
+// userOf is an owner who may name files of this machine.
+func userOf(text, path string) (owner, error) {
+	o, err := parseOwner(text)
+	if err == nil && o.uid < 0 {
+		err = sandbox.Errorf(sandbox.Denied, "files are for users of this machine").WithHint("keep the key by carboy secret add")
+	}
+	if err == nil {
+		err = checkPath(path)
+	}
+	return o, err
 }

@@ -58,6 +58,16 @@ func (c Closed) Value(context.Context, string, string, string) (Minted, error) {
 	return Minted{}, c.err()
 }
 
+// ForRemote fails.
+func (c Closed) ForRemote(context.Context, string, string, string) (Minted, error) {
+	return Minted{}, c.err()
+}
+
+// Known fails where any secret is asked for.
+func (c Closed) Known(ctx context.Context, owner, _ string, names []string) (map[string]Value, error) {
+	return nil, c.Check(ctx, owner, names)
+}
+
 // Sandboxes returns none: what is kept can't be told.
 func (c Closed) Sandboxes() ([]string, error) { return nil, nil }
 

@@ -20,6 +20,7 @@ type Info struct {
 	File      string        // of KindFile
 	Command   []string      // of KindCommand
 	TTL       time.Duration // of KindCommand
+	Key       bool          // a private key
 	CreatedAt time.Time
 	RotatedAt time.Time
 	// LastUsed is when a value was last asked for, to the minute; zero: never.
@@ -83,6 +84,7 @@ func (s *Store) Rotate(ctx context.Context, owner, name string, src *Source) (In
 		src = &again
 	}
 	if old != nil {
+		src.Key = old.Key
 		old.wipe()
 	}
 	return s.put(ctx, o, o.dir, name, *src, Change{Owner: owner, Name: name}, true)
@@ -104,7 +106,7 @@ func (s *Store) put(ctx context.Context, o owner, place, name string, src Source
 	now := s.o.Now().UTC()
 	r := &record{
 		Version: recordVersion, Place: place, Name: name, Owner: o.text,
-		File: src.File, Command: src.Command, TTL: int64(src.TTL), Created: now, Rotated: now,
+		File: src.File, Command: src.Command, TTL: int64(src.TTL), Key: src.Key, Created: now, Rotated: now,
 	}
 	if src.kind() == KindValue {
 		r.Value = []byte(got.Reveal())
@@ -215,7 +217,7 @@ func (s *Store) List(_ context.Context, owner string) ([]Info, error) {
 func (r *record) info() Info {
 	src := Source{File: r.File, Command: r.Command}
 	return Info{
-		Name: r.Name, Kind: src.kind(), File: r.File, Command: slices.Clone(r.Command), TTL: time.Duration(r.TTL),
+		Name: r.Name, Kind: src.kind(), File: r.File, Command: slices.Clone(r.Command), TTL: time.Duration(r.TTL), Key: r.Key,
 		CreatedAt: r.Created, RotatedAt: r.Rotated,
 	}
 }

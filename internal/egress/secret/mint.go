@@ -17,13 +17,30 @@ type Minted struct {
 	// Options.Changed tells of it. A value that is read or minted at each use
 	// has expired when it is returned, and is for the one use.
 	Expires time.Time
+	// Key: it is a private key.
+	Key bool
 }
 
 // Value returns the value of a secret: the sandbox's own, or the owner's. It
-// fails with NotFound where there is none, and with Unavailable where its file
-// or command fails.
+// fails with NotFound where there is none, with Unavailable where its file
+// or command fails, and with Invalid for a private key: none goes into a request.
 func (s *Store) Value(ctx context.Context, owner, sandboxID, name string) (Minted, error) {
-	o, err := parseOwner(owner)
+	m, err := s.ForRemote(ctx, owner, sandboxID, name)
+	if err == nil && m.Key {
+		m.Value.Wipe()
+		return Minted{}, sandbox.Errorf(sandbox.Invalid, "secret %s is a private key, which is for git's remotes alone", name)
+	}
+	return m, err
+}
+
+// ForRemote is Value for a remote of git's, which may be known by a private key.
+func (s *Store) ForRemote(ctx context.Context, owner, sandboxID, name string) (Minted, error) {
+	return s.find(ctx, owner, sandboxID, name, s.valueAt)
+}
+
+// find has at look for the record of a name: the sandbox's own, or the owner's.
+func (s *Store) find(ctx context.Context, of, sandboxID, name string, at func(ctx context.Context, o owner, place, name string) (Minted, error)) (Minted, error) {
+	o, err := parseOwner(of)
 	if err != nil {
 		return Minted{}, err
 	}
@@ -39,7 +56,7 @@ func (s *Store) Value(ctx context.Context, owner, sandboxID, name string) (Minte
 		places = []string{place, o.dir}
 	}
 	for _, place := range places {
-		m, err := s.valueAt(ctx, o, place, name)
+		m, err := at(ctx, o, place, name)
 		if !errors.Is(err, errNoRecord) {
 			return m, err
 		}
@@ -67,19 +84,21 @@ func (s *Store) valueAt(ctx context.Context, o owner, place, name string) (Minte
 		if src.Value.Empty() {
 			return Minted{}, unreadable(name, errors.New("a record without a source"))
 		}
-		return Minted{Value: src.Value}, nil
+		return Minted{Value: src.Value, Key: r.Key}, nil
 	case KindFile:
 		v, _, err := s.obtain(ctx, o, name, src)
-		return Minted{v, s.o.Now()}, outside(err)
+		return Minted{v, s.o.Now(), r.Key}, outside(err)
 	}
 	if src.TTL == 0 {
 		v, _, err := s.obtain(ctx, o, name, src)
-		return Minted{v, s.o.Now()}, outside(err)
+		return Minted{v, s.o.Now(), r.Key}, outside(err)
 	}
-	return s.minted.get(ctx, key, s.o.Now, func() (Value, time.Time, error) {
+	m, err := s.minted.get(ctx, key, s.o.Now, func() (Value, time.Time, error) {
 		v, _, err := s.obtain(ctx, o, name, src)
 		return v, s.o.Now().Add(src.TTL), outside(err)
 	}, began)
+	m.Key = r.Key
+	return m, err
 }
 
 // outside makes an error of a source, which was good once, one that may pass.
@@ -186,7 +205,7 @@ func (m *mints) kept(key string, now time.Time) (Minted, *mint, bool) {
 	if e.value.Empty() || !now.Before(e.expires) {
 		return Minted{}, e, false
 	}
-	return Minted{NewValue([]byte(e.value.Reveal())), e.expires}, e, true
+	return Minted{Value: NewValue([]byte(e.value.Reveal())), Expires: e.expires}, e, true
 }
 
 // get returns the value that is kept for key, or one that mint makes. Of those
@@ -209,5 +228,5 @@ func (m *mints) get(ctx context.Context, key string, now func() time.Time, mint 
 		return Minted{}, err
 	}
 	m.keep(key, began, NewValue([]byte(v.Reveal())), expires)
-	return Minted{v, expires}, nil
+	return Minted{Value: v, Expires: expires}, nil
 }

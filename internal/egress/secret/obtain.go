@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -38,7 +35,7 @@ func (s *Store) obtain(ctx context.Context, o owner, name string, src Source) (v
 	if trimmed && src.kind() == KindFile {
 		notes = append(notes, "the end of line at the end of "+src.File+" is not part of the value")
 	}
-	if err := checkValue(text); err != nil {
+	if err := src.checkText(text); err != nil {
 		return Value{}, nil, err
 	}
 	return NewValue(text), notes, nil
@@ -123,5 +120,3 @@ func unreadableFile(path string, err error) error {
 	e.Err = err
 	return e
 }
-
-const readFlags = os.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC

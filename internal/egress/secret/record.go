@@ -38,6 +38,7 @@ type record struct {
 	File    string    `json:"file,omitempty"`
 	Command []string  `json:"command,omitempty"`
 	TTL     int64     `json:"ttl_ns,omitempty"`
+	Key     bool      `json:"key,omitempty"`
 	Created time.Time `json:"created"`
 	Rotated time.Time `json:"rotated"`
 }
@@ -46,7 +47,7 @@ const recordVersion = 1
 
 // source returns where the record's value comes from. Its value is a copy.
 func (r *record) source() Source {
-	s := Source{File: r.File, Command: r.Command, TTL: time.Duration(r.TTL)}
+	s := Source{File: r.File, Command: r.Command, TTL: time.Duration(r.TTL), Key: r.Key}
 	if len(r.Value) > 0 {
 		s.Value = NewValue(r.Value)
 	}

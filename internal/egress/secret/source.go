@@ -2,6 +2,7 @@ package secret
 
 import (
 	"bytes"
+	"encoding/pem"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,6 +44,9 @@ type Source struct {
 	Command []string
 	// TTL is how long a value that Command printed is used; 0: once.
 	TTL time.Duration
+	// Key is a private key, as PEM: it has many lines, is for git's remotes alone, and goes into no
+	// request.
+	Key bool
 }
 
 // kind returns which source s is.
@@ -82,8 +86,28 @@ func (s *Source) check(o owner) error {
 	case KindCommand:
 		return checkArgv(s.Command)
 	default:
-		return checkValue(*s.Value.p())
+		return s.checkText(*s.Value.p())
 	}
+}
+
+// checkText refuses a value that is none of its source's kind.
+func (s *Source) checkText(v []byte) error {
+	if s.Key {
+		return checkKey(v)
+	}
+	return checkValue(v)
+}
+
+// checkKey refuses what is no private key. It tells nothing of it.
+func checkKey(v []byte) error {
+	if len(v) > MaxValue {
+		return sandbox.Errorf(sandbox.Invalid, "the key is longer than %d bytes", MaxValue)
+	}
+	if block, rest := pem.Decode(v); block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY") || len(bytes.TrimSpace(rest)) > 0 {
+		return sandbox.Errorf(sandbox.Invalid, "the key is no private key, as PEM").
+			WithHint("as ssh-keygen writes one: it begins with -----BEGIN OPENSSH PRIVATE KEY-----")
+	}
+	return nil
 }
 
 func checkPath(path string) error {

@@ -28,7 +28,7 @@ func Private(p *policy.Policy, secrets []string) error {
 	if err != nil {
 		return sandbox.PolicyError("policy", err)
 	}
-	own, err := ownAddresses()
+	own, err := OwnAddresses()
 	if err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func Private(p *policy.Policy, secrets []string) error {
 	return nil
 }
 
-// ownAddresses are this machine's.
-func ownAddresses() (map[netip.Addr]bool, error) {
+// OwnAddresses are this machine's.
+func OwnAddresses() (map[netip.Addr]bool, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, err

@@ -226,7 +226,7 @@ func OpenFile(rules Rules, name string) (f *os.File, err error) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "host path %q: not an absolute path", cut(name))
 	}
 	err = as(rules.As, func() error {
-		f, err = openNamed(name)
+		f, err = beneath.OpenNamed(name)
 		return err
 	})
 	if err != nil {
@@ -238,21 +238,6 @@ func OpenFile(rules Rules, name string) (f *os.File, err error) {
 	}
 	_ = f.Close() // it was only opened
 	return nil, sandbox.Errorf(sandbox.Invalid, "host path %q: not a plain file", cut(name))
-}
-
-// openNamed opens what a name leads to, and never one of this process's own descriptors: those
-// below /proc/self lead past directories that the caller can't enter.
-func openNamed(name string) (*os.File, error) {
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
-	for {
-		fd, err := unix.Openat2(unix.AT_FDCWD, name, &how)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), name), nil
-		case !errors.Is(err, unix.EINTR):
-			return nil, err
-		}
-	}
 }
 
 func fileError(name string, err error) error {

@@ -1,0 +1,168 @@
+// Package gitremote reads what is said of a git repository elsewhere: its name, its URL, and the
+// keys that its host is known by. It does no I/O.
+//
+// It refuses what proves no host (git's own protocol and plain HTTP), credentials in a URL, and
+// names that could be taken for something else where they become a part of a path.
+package gitremote
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+)
+
+// Place is where a remote's URL leads.
+type Place struct {
+	SSH        bool // or HTTPS
+	User, Host string
+	Port       string
+	Path       string
+}
+
+// Forms are the URLs that there can be, for people.
+const Forms = "ssh://git@host/path, git@host:path or https://host/path"
+
+// Ports that a URL means where it says none.
+const (
+	SSHPort   = "22"
+	HTTPSPort = "443"
+)
+
+var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:([\w.-]+)@)?([\w.-]+):([^:]+)$`) })
+
+// Parse reads a URL as git has it; problem says what is wrong with it, and repeats nothing of it:
+// it may hold a password.
+func Parse(raw string) (p Place, problem string) {
+	if m := scpLike().FindStringSubmatch(raw); m != nil && !strings.Contains(raw, "://") {
+		p = Place{SSH: true, User: m[1], Host: m[2], Port: SSHPort, Path: m[3]}
+		return p.complete()
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return p, "it is none"
+	}
+	p = Place{SSH: u.Scheme == "ssh", User: u.User.Username(), Host: u.Hostname(), Port: u.Port(), Path: u.Path}
+	_, secret := u.User.Password()
+	switch {
+	case secret || !p.SSH && p.User != "":
+		return p, "a credential does not belong into it"
+	case u.Scheme != "ssh" && u.Scheme != "https":
+		return p, "git's own and plain HTTP prove no host, and nothing else is spoken"
+	case u.RawQuery != "" || u.Fragment != "":
+		return p, "it has a query or a fragment"
+	}
+	if p.SSH && strings.HasPrefix(p.Path, "/~") {
+		p.Path = p.Path[1:]
+	}
+	return p.complete()
+}
+
+// complete is the place with what nobody has said, once it was looked at.
+func (p Place) complete() (Place, string) {
+	switch {
+	case p.Host == "" || strings.HasPrefix(p.Host, "-"):
+		return p, "it has no host"
+	case p.Path == "" || p.Path == "/" || strings.HasPrefix(p.Path, "-") || strings.ContainsFunc(p.Path, unicode.IsControl):
+		return p, "its path is none"
+	}
+	if p.SSH && p.User == "" {
+		p.User = "git"
+	}
+	if p.Port == "" {
+		p.Port = map[bool]string{true: SSHPort, false: HTTPSPort}[p.SSH]
+	}
+	return p, ""
+}
+
+var plainPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\w.-][\w./-]*$`) })
+
+// Spellings are the URLs by which people call the repository of a good one, which is the first of them: by SSH in
+// both of git's forms, by HTTPS, with and without .git at the end.
+func Spellings(raw string) []string {
+	p, problem := Parse(raw)
+	if problem != "" {
+		return nil
+	}
+	out := []string{raw}
+	stem := strings.TrimSuffix(strings.TrimSuffix(p.Path, "/"), ".git")
+	add := func(before string, ends ...string) {
+		for _, end := range ends {
+			if url := before + end; !slices.Contains(out, url) {
+				out = append(out, url)
+			}
+		}
+	}
+	bare := strings.TrimPrefix(stem, "/")
+	user := cmp.Or(p.User, "git")
+	switch at := p.Host + ":" + p.Port; {
+	case !plainPath().MatchString(bare) || strings.Contains(p.Host, ":"):
+		add(strings.TrimSuffix(strings.TrimSuffix(raw, "/"), ".git"), ".git", "")
+	case p.SSH && p.Port != SSHPort:
+		add("ssh://"+user+"@"+at+"/"+bare, ".git", "")
+	case !p.SSH && p.Port != HTTPSPort:
+		add("https://"+at+"/"+bare, ".git", "")
+	default:
+		add("ssh://"+user+"@"+p.Host+"/"+bare, ".git", "")
+		add(user+"@"+p.Host+":"+bare, ".git", "")
+		add(user+"@"+p.Host+":/"+bare, ".git", "")
+		if user == "git" {
+			add("https://"+p.Host+"/"+bare, ".git", "")
+		}
+	}
+	return out
+}
+
+// NameForm says what a remote may be called.
+const NameForm = "letters, digits, . _ and -, the first and the last a letter or a digit, without .git at the end"
+
+var nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?$`) })
+
+// ValidName reports whether a remote may be called so.
+func ValidName(name string) bool {
+	return nameForm().MatchString(name) && !strings.HasSuffix(name, ".git") && !strings.Contains(name, "..") && name != "lock"
+}
+
+// Keys are the lines of what a host is known by.
+func Keys(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// KeyForm says what a host's key looks like.
+const KeyForm = "as carboy git hostkey prints it: ssh-ed25519 AAAA..."
+
+const maxKey = 16 << 10
+
+// Fingerprint is how people compare a key: its type, and a sum of it as OpenSSH prints one.
+func Fingerprint(line string) string {
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		return ""
+	}
+	b, _ := base64.StdEncoding.DecodeString(fields[1]) // it was looked at
+	sum := sha256.Sum256(b)
+	return fields[0] + " SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// IsKey reports whether a line is a public key as OpenSSH writes it: its type, and the key, which
+// begins with its type too.
+func IsKey(line string) bool {
+	fields := strings.Fields(line)
+	if len(fields) < 2 || len(line) > maxKey {
+		return false
+	}
+	b, err := base64.StdEncoding.DecodeString(fields[1])
+	head := fmt.Sprintf("\x00\x00\x00%c%s", len(fields[0]), fields[0])
+	return err == nil && len(fields[0]) < 128 && len(b) > len(head) && strings.HasPrefix(string(b), head)
+}
