@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 
-	"github.com/carboy-sandbox/carboy/internal/approval/desk"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/egress"
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
+	"github.com/carboy-sandbox/carboy/internal/gitgate/live"
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 )
@@ -19,10 +21,11 @@ import (
 type secrets interface {
 	egress.Secrets
 	server.Secrets
+	live.Secrets
 }
 
 // openNetwork opens the secrets of this home, and what starts gates over them.
-func openNetwork(cfg daemon.Config, dirs home.Dirs, d *desk.Desk, log *slog.Logger) (daemon.Network, error) {
+func openNetwork(cfg daemon.Config, dirs home.Dirs, asking daemon.Asking, log *slog.Logger) (daemon.Network, error) {
 	resolvers, err := cfg.ResolverAddrs()
 	if err != nil {
 		return daemon.Network{}, err
@@ -45,13 +48,17 @@ func openNetwork(cfg daemon.Config, dirs home.Dirs, d *desk.Desk, log *slog.Logg
 	}
 	gates, err = egress.New(egress.Options{
 		State: dirs.State, Secrets: store, Resolvers: resolvers, Log: log,
-		Session: d.Session(), Attend: func(sb *sandbox.Sandbox) egress.Line { return d.Line(sb) },
+		Session: asking.Desk.Session(), Attend: func(sb *sandbox.Sandbox) egress.Line { return asking.Desk.Line(sb) },
 	})
 	if err != nil {
 		return daemon.Network{}, errors.Join(err, closeStore())
 	}
+	withGit := live.Over(gates, live.Options{
+		Dir: filepath.Join(dirs.State, "git"), Secrets: store, Desk: asking.Desk, Note: asking.Note, Resolvers: resolvers, Log: log,
+		Git: func(ctx context.Context) (string, error) { return jail.Find(ctx, os.Getenv("PATH")) },
+	})
 	return daemon.Network{
-		Gate: gates, Secrets: store, Answer: gates.Answer,
-		Close: func() error { return errors.Join(gates.Shut(), closeStore()) },
+		Gate: withGit, Secrets: store, Answer: gates.Answer,
+		Close: func() error { return errors.Join(withGit.Shut(), gates.Shut(), closeStore()) },
 	}, nil
 }

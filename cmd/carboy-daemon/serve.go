@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/approval/desk"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/program/order"
@@ -72,7 +71,7 @@ func runDaemon(ctx context.Context, all order.Order) (err error) {
 	debug.SetGCPercent(50) // a daemon is mostly idle, and there may be many
 	return daemon.Run(ctx, cfg, daemon.Deps{
 		Backends: walls.all, Disk: walls.disks, Images: walls.images, Snapshots: walls.saved, PerInstance: perInstance,
-		Network: func(d *desk.Desk) (daemon.Network, error) { return openNetwork(cfg, dirs, d, log) },
+		Network: func(a daemon.Asking) (daemon.Network, error) { return openNetwork(cfg, dirs, a, log) },
 		Volumes: func() (*volume.Service, error) { return walls.openVolumes(cfg, dirs, log) },
 		Version: all.Version, Log: log, Memory: memory(),
 		HasChanges: hasChanges, Ready: report.Ready,

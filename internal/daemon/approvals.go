@@ -77,10 +77,7 @@ func (d *daemon) openAsking(db *store.SQLite) (*asking, error) {
 		Store: db, Log: d.log,
 		Answer: func(ctx context.Context, id string, ans approval.Answer) error { return a.tell(ctx, id, ans) },
 		Note: func(ctx context.Context, owner, id, text string) {
-			ev := sandbox.Event{Type: eventApproval, Message: text}
-			if err := d.manager.Record(ctx, sandbox.Caller{Owner: owner}, id, ev); err != nil {
-				d.log.Info("approval", "sandbox", id, "what", text, "err", err) // the sandbox may have gone
-			}
+			d.noteOf(ctx, owner, id, sandbox.Event{Type: eventApproval, Message: text})
 		},
 	}
 	if a.hook != nil {
@@ -88,6 +85,13 @@ func (d *daemon) openAsking(db *store.SQLite) (*asking, error) {
 	}
 	a.desk = desk.New(o)
 	return a, nil
+}
+
+// noteOf writes a line into a sandbox's log.
+func (d *daemon) noteOf(ctx context.Context, owner, id string, ev sandbox.Event) {
+	if err := d.manager.Record(ctx, sandbox.Caller{Owner: owner}, id, ev); err != nil {
+		d.log.Info(ev.Type, "sandbox", id, "what", ev.Message, "err", err) // the sandbox may have gone
+	}
 }
 
 func (a *asking) close() {

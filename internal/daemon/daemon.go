@@ -53,7 +53,7 @@ type Deps struct {
 	Snapshots sandbox.Snapshots
 	// Network opens what sandboxes with a network need, once the home is this
 	// daemon's alone; nil: no sandbox has one.
-	Network func(*desk.Desk) (Network, error)
+	Network func(Asking) (Network, error)
 	// Volumes opens the volumes of the home, once it is this daemon's alone;
 	// nil: there are none.
 	Volumes func() (*volume.Service, error)
@@ -69,6 +69,13 @@ type Deps struct {
 	// Ready is called once, when the daemon answers: with the addresses on
 	// which it listens.
 	Ready func(addrs []net.Addr)
+}
+
+// Asking is how what stands between sandboxes and the world has people asked, and what happens
+// written down.
+type Asking struct {
+	Desk *desk.Desk
+	Note func(ctx context.Context, owner, sandboxID string, ev sandbox.Event)
 }
 
 // Network is what sandboxes with a network need.
@@ -155,7 +162,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	}
 	defer asked.close()
 	if deps.Network != nil {
-		if network, err = deps.Network(asked.desk); err != nil {
+		if network, err = deps.Network(Asking{Desk: asked.desk, Note: d.noteOf}); err != nil {
 			return err
 		}
 		asked.tell = network.Answer

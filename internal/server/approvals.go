@@ -150,6 +150,9 @@ func (a approvalAPI) rule(r *http.Request, one api.Approval, shown *policy.Rule)
 		e := sandbox.Errorf(sandbox.Conflict, "approval %d: no rule can be written for it: %s", one.ID, fmt.Sprintf(format, args...))
 		return written{}, e.WithHint("allow it once, or for this sandbox: --scope sandbox")
 	}
+	if one.Kind == string(approval.Push) {
+		return refused("each push is asked about by itself")
+	}
 	caller := auth.Of(r).Caller
 	sb, err := a.m.Get(r.Context(), caller, one.SandboxID)
 	if err != nil {

@@ -123,7 +123,7 @@ func source(req api.SecretRequest) (*secret.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	src := &secret.Source{File: req.File, Command: req.Command, TTL: ttl}
+	src := &secret.Source{File: req.File, Command: req.Command, TTL: ttl, Key: req.Key}
 	switch {
 	case req.Value != nil && *req.Value == "":
 		return nil, sandbox.Errorf(sandbox.Invalid, "value: it is empty")
@@ -141,7 +141,7 @@ func source(req api.SecretRequest) (*secret.Source, error) {
 func viewSecret(i secret.Info) api.Secret {
 	out := api.Secret{
 		Name: i.Name, Source: string(i.Kind), File: i.File, Command: i.Command, TTLMillis: i.TTL.Milliseconds(),
-		CreatedAt: i.CreatedAt, LastUsedAt: i.LastUsed, Damaged: i.Damaged, Notes: i.Notes,
+		CreatedAt: i.CreatedAt, LastUsedAt: i.LastUsed, Key: i.Key, Damaged: i.Damaged, Notes: i.Notes,
 	}
 	if i.RotatedAt.After(i.CreatedAt) {
 		out.RotatedAt = i.RotatedAt

@@ -46,6 +46,7 @@ func (s *specs) read(ctx context.Context, p *auth.Principal, req api.CreateReque
 		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
 		ReadOnlyRoot: req.ReadOnlyRoot,
 		TTL:          ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral, Project: (*sandbox.Project)(req.Project),
+		Remotes: req.Remotes, RemotesPrivate: p.PrivateNetwork() && len(req.Remotes) > 0,
 		// Nobody here has said that its ports are for everybody.
 		Traffic: sandbox.Traffic{Restricted: true},
 	}
@@ -57,6 +58,9 @@ func (s *specs) read(ctx context.Context, p *auth.Principal, req api.CreateReque
 			return sandbox.Spec{}, sandbox.Errorf(sandbox.Invalid, "isolation %.80q: there is no such wall", wall).
 				WithHint("%s or %s", sandbox.WallGVisor, sandbox.WallProcess)
 		}
+	}
+	if err := mayName(p, req.Remotes); err != nil {
+		return sandbox.Spec{}, err
 	}
 	if err := setNetwork(&req, &spec); err != nil {
 		return sandbox.Spec{}, err
@@ -125,6 +129,17 @@ func published(p *auth.Principal, all []api.Publish) (out []sandbox.Publish, err
 		out = append(out, sandbox.Publish{Port: one.Port, HostPort: one.HostPort})
 	}
 	return out, nil
+}
+
+// mayName fails where a remote's key is a file or a socket of this machine, and p no user of it.
+func mayName(p *auth.Principal, remotes []api.Remote) error {
+	for i := range remotes {
+		if k := remotes[i].Key; p.Peer == nil && k.Provider != "" && k.Provider != sandbox.KeySecret {
+			return sandbox.Errorf(sandbox.Denied, "remote %.80q: its key lies on the daemon's machine, and files there are for its users", remotes[i].Name).
+				WithHint("keep the key by carboy secret add, and name that: {provider: %s, name: NAME}", sandbox.KeySecret)
+		}
+	}
+	return nil
 }
 
 func limits(l api.Limits) sandbox.Limits {
@@ -249,7 +264,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, ports []sandbox.PortState, c
 			Disk: sp.Limits.Disk, Inodes: sp.Limits.Inodes,
 		},
 		Env: slices.AppendSeq(make([]string, 0, len(sp.Env)), maps.Keys(sp.Env)), Labels: sp.Labels,
-		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Project: (*api.Project)(sp.Project), Agent: (*api.Agent)(sp.Agent), Kept: sb.Kept,
+		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Project: (*api.Project)(sp.Project), Agent: (*api.Agent)(sp.Agent), Remotes: sp.Remotes, Kept: sb.Kept,
 		Enforced:  make([]api.Enforcement, 0, len(sb.Enforced)),
 		CreatedAt: sb.CreatedAt, StartedAt: sb.StartedAt, EndedAt: sb.EndedAt, ExpiresAt: sb.ExpiresAt,
 		Starts: sb.Starts,

@@ -18,7 +18,7 @@ type place struct {
 // says that it is not carboy's: test/arch.TestStateIsRemoved sees it.
 var (
 	stateNames = []string{
-		"boxes", "trash", "gates", "box", "sessions", "audit", "templates", "snapshots", "volumes", "images", "secrets",
+		"boxes", "trash", "gates", "git", "box", "sessions", "audit", "templates", "snapshots", "volumes", "images", "secrets",
 		"netlogs", "disks", "projects", "programs", "told", "open-port", "applied", "shown", "synced", "fetch", "git-*.tar", ".carboy-doctor-*",
 		"carboy.db", "carboy.db-*", "carboy.db.*",
 		"daemon.log", "daemon.log.old", "daemon.pid", "daemon.lock",
