@@ -100,6 +100,9 @@ func (g *agentRun) request() (*launch.Request, error) {
 	req.Env = g.in.Env
 	if g.plan != nil {
 		req.Name, req.Limits.Inodes = g.plan.Slug, g.plan.Create.Limits.Inodes
+		if req.Remotes, err = g.plan.RemotesOf(g.Getenv("HOME"), g.Getenv("SSH_AUTH_SOCK")); err != nil {
+			return nil, err
+		}
 	}
 	return req, nil
 }

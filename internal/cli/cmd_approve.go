@@ -133,7 +133,9 @@ func (a *app) approveShowCommand() *cobra.Command {
 	}
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
-		long:     "While it waits, the rule that allow --scope always would write is shown, too.",
+		long: `While it waits, the rule that allow --scope always would write is shown, too. Of a push there is
+why it is asked about, which refs it changes, its commits, and what they change: the first 64
+KiB, without the parts that seem to have a secret.`,
 		examples: []string{"carboy approve show 271828182"},
 		exits:    exitDocsPlain[:],
 	})
@@ -173,8 +175,14 @@ func (a *app) approvalText(one *api.Approval) error {
 	row("answered", when(one.Decided, now))
 	row("by", one.By)
 	row("reason", one.Reason)
-	if err := t.Write(a.Stdout); err != nil || one.Writes == nil {
+	if err := t.Write(a.Stdout); err != nil {
 		return err
+	}
+	if one.Push != nil {
+		return a.printPush(one.Push)
+	}
+	if one.Writes == nil {
+		return nil
 	}
 	if err := a.PrintLine("always:"); err != nil {
 		return err
@@ -253,7 +261,8 @@ func (a *app) approveAllowCommand() *cobra.Command {
 one it goes on, but for --scope always. Its number alone says nothing: read what is shown.
 What is let through is this request alone: its rule, host, method, path and query, and
 its address where the rule is about that, under the policy as it is; a body, which nobody
-has seen, goes along. --scope sandbox lets the same through again until the sandbox
+has seen, goes along. Of a push it is those commits, and no other ones that the refs might
+lead to later. --scope sandbox lets the same through again until the sandbox
 stops, its policy changes or the daemon is another. --scope always shows the rule that
 it adds to the sandbox's policy, and asks.`,
 		examples: []string{"carboy approve allow 271828182", "carboy approve allow --scope sandbox --for 1h 271828182", "carboy approve allow --scope always 271828182"},
@@ -298,8 +307,14 @@ func (a *app) showAllowed(ctx context.Context, one *api.Approval, o approveOptio
 	if o.yes || !a.CanAsk() {
 		return nil
 	}
-	if _, err := fmt.Fprintln(a.Stderr, console.Escape(about(one))); err != nil {
-		return err
+	lines := []string{about(one)}
+	if one.Push != nil {
+		lines = append(lines, pushLines(one.Push)...)
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(a.Stderr, console.Escape(line)); err != nil {
+			return err
+		}
 	}
 	return a.confirm(ctx, "approve allow", "", "allow this?")
 }

@@ -41,6 +41,7 @@ func (a *app) secretAddCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	from.add(cmd.Flags())
+	cmd.Flags().BoolVar(&from.key, "key", false, "it is a private key, of many lines, for remotes of git's alone")
 	a.addJSON(cmd.Flags())
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
@@ -54,6 +55,7 @@ what the command prints is used for --ttl, or once where there is none.`,
 			"carboy secret add GITHUB_TOKEN",
 			"carboy secret add GITHUB_TOKEN --command 'gh auth token' --ttl 15m",
 			"pass show token | carboy secret add TOKEN -",
+			"carboy secret add DEPLOY_KEY --key - <~/.ssh/deploy",
 		},
 		exits: exitDocsPlain[:],
 	})
@@ -70,7 +72,7 @@ func (a *app) secretAdd(ctx context.Context, name string, rest []string, from *s
 	if err != nil {
 		return err
 	}
-	req.Name = name
+	req.Name, req.Key = name, from.key
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err
@@ -179,6 +181,9 @@ func secretListing() *listing[api.Secret] {
 // sourceText says where a secret comes from.
 func sourceText(s *api.Secret) string {
 	text := s.Source
+	if s.Key {
+		text = "key, " + text
+	}
 	switch {
 	case s.Damaged:
 		return "(damaged: carboy secret add " + s.Name + ")"

@@ -64,7 +64,7 @@ func helpGroups() [][]string {
 		{"forward", "open", "offer"},
 		{"shell", "service"},
 		{"ls", "inspect", "logs", "attach", "ps", "wait", "kill", "stats", "set", "stop", "pause", "start", "rm"},
-		{"net", "policy", "approve", "secret", "key", "project", "manifest"},
+		{"net", "policy", "approve", "git", "secret", "key", "project", "manifest"},
 		{"image", "snapshot", "template", "volume", "disk", "df", "prune"},
 		{"session", "langbot"},
 		{"serve", "daemon", "doctor", "version", "completion", "uninstall", "help"},

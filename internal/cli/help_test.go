@@ -29,7 +29,7 @@ var helped = []string{
 	"secret", "secret add", "secret ls", "secret rm", "secret rotate",
 	"key", "key add", "key ls", "key rm",
 	"approve", "approve ls", "approve show", "approve allow", "approve deny",
-	"project", "project show", "project allow", "project deny",
+	"git", "git hostkey", "project", "project show", "project allow", "project deny",
 	"manifest", "manifest ls", "manifest show", "manifest check", "manifest schema",
 	"volume", "volume create", "volume ls", "volume rm", "disk", "disk ls", "disk read", "disk export", "disk scrub", "df", "prune",
 	"session", "session exec", "session ls", "session rm", "session status", "session errors", "langbot", "langbot serve",

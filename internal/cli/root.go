@@ -109,6 +109,7 @@ func verbs() []verb {
 		{"net", (*app).netCommand},
 		{"policy", (*app).policyCommand},
 		{"approve", (*app).approveCommand},
+		{"git", (*app).gitCommand},
 		{"secret", (*app).secretCommand},
 		{"key", (*app).keyCommand},
 		{"volume", (*app).volumeCommand},

@@ -35,6 +35,7 @@ type secretSource struct {
 	env, file, command string
 	ttl                time.Duration
 	stdin              bool // "-" was given
+	key                bool
 }
 
 func (f *secretSource) add(fs *pflag.FlagSet) {
@@ -58,6 +59,9 @@ func (f *secretSource) check(what string, rest []string) error {
 				WithHint("leave it out to be asked for it, or use - for stdin")
 		}
 		f.stdin = true
+	}
+	if f.key && f.none() {
+		return usage.Errorf("%s: --key: a private key has many lines, and is not typed in", what).WithHint("--from-file FILE, or - for stdin")
 	}
 	given := 0
 	for _, set := range []bool{f.env != "", f.file != "", f.command != "", f.stdin} {

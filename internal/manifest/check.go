@@ -159,10 +159,14 @@ func checkGitUser(u GitUser, place func(path string) Place, p *problems) {
 
 // checkPolicy decides about the network, and reads the policy as the daemon will.
 func (c *composed) checkPolicy(p *problems) {
-	gate := len(c.Remotes) > 0 || c.Supervise != nil && *c.Supervise
-	if gate && c.Network == sandbox.NetworkOff {
-		p.add(c.place("network"), "leave network out: without rules nothing else is reached", "remotes and supervision are reached through the gate, and network is off")
+	supervised := c.Supervise != nil && *c.Supervise
+	gate := len(c.Remotes) > 0 || supervised
+	if supervised && c.Network == sandbox.NetworkOff {
+		p.add(c.place("network"), "leave network out: without rules nothing else is reached", "supervision is reached through the gate, and network is off")
 		return
+	}
+	if gate && c.Policy == nil && c.Network == sandbox.NetworkOff {
+		c.Network = ""
 	}
 	if gate && c.Policy == nil && c.Network == "" {
 		c.Policy = &policy.Policy{}

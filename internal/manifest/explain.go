@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
@@ -126,8 +127,8 @@ func (e *explainer) network() {
 	if r.own {
 		e.said("policy", "the agent's own, proved to allow nothing that the bottle does not", "the agent "+e.m.Name, e.m.agent.place("policy"))
 	}
-	if r.policy != nil {
-		e.rules(r.policy)
+	if e.p.Create.Policy != nil {
+		e.rules(e.p.Create.Policy)
 	}
 	for _, name := range r.secrets {
 		e.bottle("secret", name+", by its placeholder", "secrets."+name)
@@ -161,7 +162,12 @@ func (e *explainer) rules(p *policy.Policy) {
 	for i := range p.Rules {
 		why, at := place(fmt.Sprintf("rules[%d]", i))
 		says := policy.Describe(&compiled.Rules[i])
-		if i >= rest {
+		if strings.HasPrefix(p.Rules[i].ID, sandbox.RuleRemotes) {
+			why, at = "its remotes are reached by the git gate alone", Place{}
+			if len(p.Rules[i].Matches) > 0 {
+				says = "deny pushes by HTTPS, and git's large files, at " + strings.Join(slices.Concat(p.Rules[i].Hosts, p.Rules[i].Addresses), ", ")
+			}
+		} else if i >= rest {
 			why, at = "the bottle "+c.name+" denies it", c.place("policy")
 		}
 		if p.Rules[i].ID == policy.RuleResolvers {
@@ -179,6 +185,9 @@ func (e *explainer) rules(p *policy.Policy) {
 		e.said("preset", name, why, at)
 	}
 	for i, name := range p.Services {
+		if name == ServiceGit && len(e.p.Remotes) > 0 {
+			continue // which the line of the gate says
+		}
 		why, at := place(fmt.Sprintf("services[%d]", i))
 		e.said("service", name, why, at)
 	}
@@ -188,10 +197,19 @@ func (e *explainer) git(whose string) {
 	for i := range e.p.Remotes {
 		r := &e.p.Remotes[i]
 		says := r.Name + " is " + r.URL
-		if r.Key.Path != "" {
-			says += ", by the key " + r.Key.Path + " (" + r.Key.Provider + ")"
+		switch r.Key.Provider {
+		case sandbox.KeyStatic:
+			says += ", by the key " + r.Key.Path + " (static)"
+		case sandbox.KeySecret:
+			says += ", by the secret " + r.Key.Name
+		case sandbox.KeyAgent:
+			says += ", by the SSH agent " + cmp.Or(r.Key.Path, "of SSH_AUTH_SOCK")
 		}
 		e.bottle("remote", says, "remotes."+r.Name)
+		for _, key := range gitremote.Keys(r.KnownHostKey) {
+			from := e.m.bottle.from["remotes."+r.Name]
+			e.said("remote", r.Name+" is at "+r.Host+" by the key "+gitremote.Fingerprint(key), "known_host_key", source{from.bottle, from.path + ".known_host_key"}.place())
+		}
 		if !r.Forwards {
 			from := e.m.bottle.from["remotes."+r.Name]
 			e.said("remote", r.Name+" refuses to forward: the key of "+r.Host+" is not known, and none is taken on trust",

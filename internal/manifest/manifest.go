@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -106,6 +107,13 @@ func (m *Manifest) create(slug string) api.CreateRequest {
 		Network: m.reach.network, Policy: policy.Clone(m.reach.policy),
 		ReadOnlyRoot: *b.ReadOnly, Caches: slices.Clone(b.Caches),
 		Limits: api.Limits{CPUs: l.CPUs, Memory: int64(l.Memory), PIDs: l.PIDs, Disk: int64(l.Disk), Inodes: l.Inodes},
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.Remotes)) {
+		r := b.Remotes[name]
+		req.Remotes = append(req.Remotes, r.request(name))
+	}
+	if network, p, err := sandbox.WithRemotes(req.Network, req.Policy, req.Remotes); err == nil { // it was looked at
+		req.Network, req.Policy = network, p
 	}
 	for _, name := range m.reach.secrets {
 		req.Secrets = append(req.Secrets, api.SandboxSecret{Name: name})

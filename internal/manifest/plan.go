@@ -12,13 +12,14 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/bottle"
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // Services that the gate offers to a bottle.
 const (
-	ServiceGit       = "git"       // its remotes
-	ServiceSupervise = "supervise" // questions of the agent to its user
+	ServiceGit       = sandbox.ServiceGit // its remotes
+	ServiceSupervise = "supervise"        // questions of the agent to its user
 )
 
 // Plan is all that would be done for one agent, and why. It has no value of a secret and
@@ -50,10 +51,11 @@ type Plan struct {
 type PlannedRemote struct {
 	Name string `json:"name"`
 	Remote
-	User     string `json:"user,omitempty"` // by SSH
-	Host     string `json:"host"`
-	Port     string `json:"port"`
-	Forwards bool   `json:"forwards"` // false: the host's key is not known, so that nothing is forwarded
+	User     string   `json:"user,omitempty"` // by SSH
+	Host     string   `json:"host"`
+	Port     string   `json:"port"`
+	URLs     []string `json:"urls"`     // by which git inside asks the gate for it
+	Forwards bool     `json:"forwards"` // false: the host's key is not known, so that nothing is forwarded
 }
 
 // Step is one thing that is done in the sandbox.
@@ -112,12 +114,13 @@ func (m *Manifest) Plan(slug string) (*Plan, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Bottle.Remotes)) {
 		r := m.Bottle.Remotes[name]
-		a, _ := parseURL(r.URL) // it was looked at
+		a, _ := gitremote.Parse(r.URL) // it was looked at
 		p.Remotes = append(p.Remotes, PlannedRemote{
-			Name: name, Remote: r, User: a.user, Host: a.host, Port: a.port,
-			Forwards: !a.ssh || strings.TrimSpace(r.KnownHostKey) != "",
+			Name: name, Remote: r, User: a.User, Host: a.Host, Port: a.Port,
+			Forwards: !a.SSH || len(gitremote.Keys(r.KnownHostKey)) > 0,
 		})
 	}
+	m.spell(p)
 	if len(p.Remotes) > 0 {
 		p.Services = append(p.Services, ServiceGit)
 	}
@@ -199,11 +202,7 @@ func (p *Plan) OfRepository() bool { return p.Origin == string(ofRepository) }
 // left out in silence.
 func (p *Plan) Runnable() error {
 	for _, service := range p.Services {
-		switch service {
-		case ServiceGit:
-			return sandbox.Errorf(sandbox.Unsupported, "the bottle %s has remotes, and the git gate is not there yet", p.Bottle).
-				WithHint("carboy fetch takes commits out by hand: leave remotes out of the bottle")
-		case ServiceSupervise:
+		if service == ServiceSupervise {
 			return sandbox.Errorf(sandbox.Unsupported, "the bottle %s is supervised, and what carries an agent's questions is not there yet", p.Bottle).
 				WithHint("ask in its policy holds requests for you: leave supervise out of the bottle")
 		}
@@ -240,7 +239,10 @@ func (p *Plan) GitConfig(base string) string {
 	var b strings.Builder
 	for i := range p.Remotes {
 		r := &p.Remotes[i]
-		fmt.Fprintf(&b, "[url %s]\n\tinsteadOf = %s\n", gitQuote(strings.TrimSuffix(base, "/")+"/"+r.Name+".git"), gitValue(r.URL))
+		fmt.Fprintf(&b, "[url %s]\n", gitQuote(strings.TrimSuffix(base, "/")+"/"+r.Name+".git"))
+		for _, url := range r.URLs {
+			fmt.Fprintf(&b, "\tinsteadOf = %s\n", gitValue(url))
+		}
 	}
 	return b.String()
 }

@@ -1,74 +1,17 @@
 package manifest
 
 import (
-	"encoding/base64"
-	"fmt"
-	"net/url"
-	"regexp"
+	"path"
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// static is the provider of a key that is a file.
-const static = "static"
-
-var keyProviders = []string{static}
-
-var (
-	remoteName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`) })
-	scpLike    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:([\w.-]+)@)?([\w][\w.-]*):([^:]+)$`) })
-)
-
-// address is where the URL of a remote leads.
-type address struct {
-	ssh              bool
-	user, host, port string
-}
-
-const urlHint = "ssh://git@host/path, git@host:path or https://host/path"
-
-// parseURL reads a URL as git has it; problem says what is wrong with it. One that may
-// hold a password is not repeated.
-func parseURL(raw string) (a address, problem string) {
-	if m := scpLike().FindStringSubmatch(raw); m != nil && !strings.Contains(raw, "://") {
-		a = address{ssh: true, user: m[1], host: m[2], port: "22"}
-		return a.filled(m[3])
-	}
-	u, err := url.Parse(raw)
-	if err != nil {
-		return a, "it is no URL"
-	}
-	_, password := u.User.Password()
-	a = address{ssh: u.Scheme == "ssh", user: u.User.Username(), host: u.Hostname(), port: u.Port()}
-	switch {
-	case password || !a.ssh && a.user != "":
-		return a, "a credential does not belong into it"
-	case u.Scheme != "ssh" && u.Scheme != "https":
-		return a, "the gate speaks SSH and HTTPS"
-	case u.RawQuery != "" || u.Fragment != "":
-		return a, "it has a query or a fragment"
-	}
-	return a.filled(u.Path)
-}
-
-// filled is the address with what nobody has said, once it and its path were looked at.
-func (a address) filled(path string) (address, string) {
-	switch {
-	case a.host == "" || strings.HasPrefix(a.host, "-"):
-		return a, "it has no host"
-	case path == "" || path == "/" || strings.HasPrefix(path, "-") || strings.ContainsFunc(path, unicode.IsControl):
-		return a, "it has no path"
-	}
-	if a.ssh && a.user == "" {
-		a.user = "git"
-	}
-	if a.port == "" {
-		a.port = map[bool]string{true: "22", false: "443"}[a.ssh]
-	}
-	return a, ""
-}
+var keyProviders = []string{sandbox.KeyStatic, sandbox.KeyAgent, sandbox.KeySecret}
 
 // checkRemote looks at a remote, and says which key it has where it does not.
 func (c *composed) checkRemote(name string, p *problems) {
@@ -78,55 +21,115 @@ func (c *composed) checkRemote(name string, p *problems) {
 		return source{from.bottle, from.path + path}.place()
 	}
 	what := "remotes." + name
-	if !remoteName().MatchString(name) || strings.HasSuffix(name, ".git") || strings.Contains(name, "..") {
-		p.add(place(""), "a to z, 0 to 9, . _ and -, without .git at the end", "%s is no name of a remote", quoted(name))
+	if !gitremote.ValidName(name) {
+		p.add(place(""), gitremote.NameForm, "%s is no name of a remote", quoted(name))
 		return
 	}
 	if r.URL == "" {
 		p.add(place(""), "url: ssh://git@host/path", "%s has no url", what)
 		return
 	}
-	a, problem := parseURL(r.URL)
+	a, problem := gitremote.Parse(r.URL)
 	if problem != "" {
-		p.add(place(".url"), urlHint, "%s.url: %s", what, problem)
+		p.add(place(".url"), gitremote.Forms, "%s.url: %s", what, problem)
 		return
 	}
 	c.checkKey(what, &r.Key, a, place, p)
-	for _, line := range strings.Split(strings.TrimSpace(r.KnownHostKey), "\n") {
-		if line = strings.TrimSpace(line); line != "" && !isHostKey(line) {
-			p.add(place(".known_host_key"), "as ssh-keyscan prints it after the host's name: ssh-ed25519 AAAA...", "%s.known_host_key: it is no key of a host", what)
-		} else if line != "" && !a.ssh {
+	checkPush(what, &r.Push, place, p)
+	for _, line := range gitremote.Keys(r.KnownHostKey) {
+		if !gitremote.IsKey(line) {
+			p.add(place(".known_host_key"), gitremote.KeyForm, "%s.known_host_key: it is no key of a host", what)
+		} else if !a.SSH {
 			p.add(place(".known_host_key"), "leave it out", "%s.known_host_key: keys of hosts are of SSH, and it is reached by HTTPS", what)
 		}
 	}
 	c.Remotes[name] = r
 }
 
-func (c *composed) checkKey(what string, k *Key, a address, place func(string) Place, p *problems) {
-	if k.Provider == "" && (a.ssh || k.Path != "") {
-		k.Provider = static
+func (c *composed) checkKey(what string, k *Key, a gitremote.Place, place func(string) Place, p *problems) {
+	if k.Provider == "" && (a.SSH || k.Path != "") {
+		k.Provider = sandbox.KeyStatic
+	}
+	what += ".key"
+	switch k.Provider {
+	case "": // HTTPS without a credential
+		if *k != (Key{}) {
+			p.add(place(".key"), "provider: "+strings.Join(keyProviders, ", "), "%s: nothing says what it is", what)
+		}
+		return
+	case sandbox.KeySecret:
+		if !sandbox.ValidSecret(k.Name) || k.Path != "" {
+			p.add(place(".key"), "key: {provider: secret, name: DEPLOY_KEY}", "%s: a provider secret has the name of one, and no path", what)
+		}
+	case sandbox.KeyStatic, sandbox.KeyAgent:
+		c.checkKeyPath(what, k, place, p)
+	default:
+		p.add(place(".key.provider"), strings.Join(keyProviders, ", "), "%s.provider: there is no provider %s of keys", what, quoted(k.Provider))
 	}
 	switch {
-	case k.Provider == "" && k.Path == "": // HTTPS without a credential
-	case !slices.Contains(keyProviders, k.Provider):
-		p.add(place(".key.provider"), strings.Join(keyProviders, ", "), "%s.key.provider: there is no provider %s of keys", what, quoted(k.Provider))
-	case k.Path == "":
-		p.add(place(".key"), "key: {path: ~/.ssh/id_ed25519}", "%s.key: the key has no path", what)
-	case !strings.HasPrefix(k.Path, "/") && !strings.HasPrefix(k.Path, "~/"):
-		p.add(place(".key.path"), "an absolute path, or one below ~/", "%s.key.path: %s is a relative path, which leads elsewhere from each directory", what, quoted(k.Path))
-	case strings.ContainsFunc(k.Path, unicode.IsControl) || slices.Contains(strings.Split(k.Path, "/"), ".."):
-		p.add(place(".key.path"), "", "%s.key.path: %s is no path that says where it leads", what, quoted(k.Path))
+	case a.SSH && k.Username != "":
+		p.add(place(".key.username"), "leave it out", "%s.username: the URL has that for SSH", what)
+	case !a.SSH && k.Provider == sandbox.KeyAgent:
+		p.add(place(".key.provider"), "secret, or static", "%s.provider: an agent is for SSH, and it is reached by HTTPS", what)
 	}
 }
 
-// isHostKey reports whether a line is a public key as OpenSSH writes it: its type, and the
-// key, which begins with its type too.
-func isHostKey(line string) bool {
-	fields := strings.Fields(line)
-	if len(fields) < 2 || len(line) > 16<<10 {
-		return false
+func (c *composed) checkKeyPath(what string, k *Key, place func(string) Place, p *problems) {
+	switch {
+	case k.Name != "":
+		p.add(place(".key.name"), "leave it out", "%s.name: it is of a provider secret", what)
+	case k.Path == "" && k.Provider == sandbox.KeyAgent: // SSH_AUTH_SOCK
+	case k.Path == "":
+		p.add(place(".key"), "key: {path: ~/.ssh/id_ed25519}", "%s: the key has no path", what)
+	case !strings.HasPrefix(k.Path, "/") && !strings.HasPrefix(k.Path, "~/"):
+		p.add(place(".key.path"), "an absolute path, or one below ~/", "%s.path: %s is a relative path, which leads elsewhere from each directory", what, quoted(k.Path))
+	case strings.ContainsFunc(k.Path, unicode.IsControl) || slices.Contains(strings.Split(k.Path, "/"), ".."):
+		p.add(place(".key.path"), "", "%s.path: %s is no path that says where it leads", what, quoted(k.Path))
 	}
-	b, err := base64.StdEncoding.DecodeString(fields[1])
-	head := fmt.Sprintf("\x00\x00\x00%c%s", len(fields[0]), fields[0])
-	return err == nil && len(fields[0]) < 128 && len(b) > len(head) && strings.HasPrefix(string(b), head)
+}
+
+// checkPush looks at the actions of what may be pushed. The rest of it the daemon looks at.
+func checkPush(what string, q *Push, place func(string) Place, p *problems) {
+	for _, f := range [][2]string{
+		{"deletions", q.Deletions}, {"forced", q.Forced}, {"secrets", q.Secrets}, {"held", q.Held}, {"binaries", q.Binaries}, {"unscannable", q.Unscannable},
+	} {
+		if f[1] != "" && f[1] != "allow" && f[1] != "deny" && f[1] != "ask" {
+			p.add(place(".push."+f[0]), "allow, deny or ask", "%s.push.%s: %s is none", what, f[0], quoted(f[1]))
+		}
+	}
+	if q.MaxCommits < 0 || q.MaxRefs < 0 {
+		p.add(place(".push"), "", "%s.push: a limit below nothing", what)
+	}
+}
+
+// request is a remote as a create has it. Paths are as they were written.
+func (r *Remote) request(name string) api.Remote {
+	q := &r.Push
+	return api.Remote{
+		Name: name, URL: r.URL, KnownHostKey: r.KnownHostKey, Key: api.RemoteKey(r.Key),
+		Push: api.RemotePush{
+			ReadOnly: q.ReadOnly, Protected: slices.Clone(q.Protected), Deletions: q.Deletions, Forced: q.Forced, Secrets: q.Secrets,
+			Held: q.Held, Binaries: q.Binaries, Unscannable: q.Unscannable,
+			MaxBlob: int64(q.MaxBlob), MaxPush: int64(q.MaxPush), MaxCommits: q.MaxCommits, MaxRefs: q.MaxRefs,
+		},
+	}
+}
+
+// RemotesOf are the remotes of a plan for a user with that home and that SSH agent, "" for none.
+func (p *Plan) RemotesOf(home, agent string) ([]api.Remote, error) {
+	all := slices.Clone(p.Create.Remotes)
+	for i := range all {
+		k := &all[i].Key
+		if rest, ok := strings.CutPrefix(k.Path, "~/"); ok {
+			k.Path = path.Join(home, rest)
+		}
+		if k.Provider != sandbox.KeyAgent || k.Path != "" {
+			continue
+		}
+		if k.Path = agent; agent == "" {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the remote %s of the bottle %s is known by an SSH agent, and there is none: SSH_AUTH_SOCK says nothing", all[i].Name, p.Bottle).
+				WithHint(`eval "$(ssh-agent)" && ssh-add`)
+		}
+	}
+	return all, nil
 }

@@ -29,7 +29,9 @@ const everything = `{
 					"limits": {"request_bytes": 1, "response_bytes": 2, "requests_per_minute": 3, "bytes": 4}
 				}]
 			},
-			"remotes": {"r": {"url": "ssh://git@h/r.git", "key": {"provider": "static", "path": "/k"}, "known_host_key": ""}},
+			"remotes": {"r": {"url": "ssh://git@h/r.git", "key": {"provider": "static", "path": "/k"}, "known_host_key": "",
+				"push": {"read_only": true, "protected": ["refs/heads/main"], "deletions": "ask", "forced": "ask", "secrets": "ask", "held": "ask",
+					"binaries": "ask", "unscannable": "ask", "max_blob": "1m", "max_push": 1, "max_commits": 1, "max_refs": 1}}},
 			"supervise": true, "git_user": {"name": "n", "email": "e@x"}
 		},
 		"t": {"template": "x"}
@@ -98,7 +100,7 @@ func TestEverythingIsRead(t *testing.T) {
 	s.Query, s.Body, s.Ask = "x", "x", true
 	for i := range m.Bottle.Remotes {
 		r := m.Bottle.Remotes[i]
-		r.KnownHostKey = "x"
+		r.KnownHostKey, r.Key.Name, r.Key.Username = "x", "x", "x"
 		m.Bottle.Remotes[i] = r
 	}
 	m.Agent.Policy.Version, m.Agent.Policy.Default, m.Agent.Policy.Rules = 1, "x", m.Bottle.Policy.Rules

@@ -51,12 +51,31 @@ type Remote struct {
 	// KnownHostKey is the host's own, as ssh-keyscan prints it after the name. Without one
 	// the gate refuses to forward.
 	KnownHostKey string `json:"known_host_key,omitempty" jsonschema:"the host's own key: ssh-ed25519 AAAA...; without one the gate refuses to forward"`
+	Push         Push   `json:"push,omitzero" jsonschema:"what may be pushed"`
+}
+
+// Push says what may be pushed to a remote. What it does not say is the daemon's default.
+type Push struct {
+	ReadOnly    bool     `json:"read_only,omitempty" jsonschema:"nothing may"`
+	Protected   []string `json:"protected,omitempty" jsonschema:"refs that nothing changes: refs/heads/main, or refs/heads/release/** for all that is below"`
+	Deletions   string   `json:"deletions,omitempty" jsonschema:"of refs; deny without it"`
+	Forced      string   `json:"forced,omitempty" jsonschema:"updates by which refs lose commits; deny without it"`
+	Secrets     string   `json:"secrets,omitempty" jsonschema:"what seems to be one; deny without it"`
+	Held        string   `json:"held,omitempty" jsonschema:"files that hosts and forges run or obey; ask without it"`
+	Binaries    string   `json:"binaries,omitempty" jsonschema:"files that are no text; allow without it"`
+	Unscannable string   `json:"unscannable,omitempty" jsonschema:"what can't be looked into; ask without it"`
+	MaxBlob     size     `json:"max_blob,omitempty" jsonschema:"of a file: bytes, or a size such as 50m"`
+	MaxPush     size     `json:"max_push,omitempty" jsonschema:"of all that is new, unpacked: bytes, or a size such as 1g"`
+	MaxCommits  int      `json:"max_commits,omitempty" jsonschema:"commits of one push"`
+	MaxRefs     int      `json:"max_refs,omitempty" jsonschema:"refs of one push"`
 }
 
 // Key is where the key of a remote lies. The sandbox never has it.
 type Key struct {
-	Provider string `json:"provider,omitempty" jsonschema:"static, a file"`
-	Path     string `json:"path,omitempty" jsonschema:"the file: absolute, or below ~/"`
+	Provider string `json:"provider,omitempty" jsonschema:"static: a file, agent: an SSH agent, or secret: one that carboy secret keeps"`
+	Path     string `json:"path,omitempty" jsonschema:"the file, or the agent's socket: absolute, or below ~/; of an agent SSH_AUTH_SOCK without it"`
+	Name     string `json:"name,omitempty" jsonschema:"of the secret"`
+	Username string `json:"username,omitempty" jsonschema:"by HTTPS; x-access-token without one"`
 }
 
 // GitUser is whom commits are by. It is claimed, and nobody vouches for it.
