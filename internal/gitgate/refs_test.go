@@ -32,7 +32,7 @@ func TestLongName(t *testing.T) {
 // TestLockName: no remote has the name of the gate's own file.
 func TestLockName(t *testing.T) {
 	_, err := gitgate.New(gitgate.Config{Dir: t.TempDir(), Remotes: []gitgate.Remote{{Name: "lock", URL: "https://up.example/x"}}})
-	if err == nil || !strings.Contains(err.Error(), "is not lock") {
+	if err == nil || !strings.Contains(err.Error(), `remote "lock"`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -120,7 +120,7 @@ func Spellings(raw string) []string {
 }
 
 // NameForm says what a remote may be called.
-const NameForm = "letters, digits, . _ and -, the first and the last a letter or a digit, without .git at the end"
+const NameForm = "letters, digits, . _ and -, the first and the last a letter or a digit, no .. within, no .git at the end, and not lock"
 
 var nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?$`) })
 

@@ -44,7 +44,9 @@ func (w *world) connect(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(net.Close)
-	if err := net.Serve(internet.A, internet.ByHost(sites), slices.Sorted(maps.Keys(sites))...); err != nil {
+	all := maps.Clone(sites)
+	all["git.example.com"] = forge(t, w.dir)
+	if err := net.Serve(internet.A, internet.ByHost(all), slices.Sorted(maps.Keys(all))...); err != nil {
 		t.Fatal(err)
 	}
 	config, roots := filepath.Join(w.dir, "config", "carboy"), filepath.Join(w.dir, "roots.pem")

@@ -273,10 +273,11 @@ func TestGateKilledInCreate(t *testing.T) {
 	})
 }
 
-// gateFiles are what there is of gates on disk.
+// gateFiles are what there is of gates, and of git gates, on disk.
 func (h *home) gateFiles() []string {
 	files, _ := filepath.Glob(h.dir + "/state/carboy/gates/*")
-	return files
+	mirrors, _ := filepath.Glob(h.dir + "/state/carboy/git/*")
+	return append(files, mirrors...)
 }
 
 // namespaces counts the network namespaces that the daemon holds open, beside

@@ -120,11 +120,12 @@ func TestUpPlan(t *testing.T) {
 	if show := h.ok("manifest", "show", "--json", "demo"); show != plan {
 		t.Errorf("up --plan and manifest show differ:\n%s\n%s", plan, show)
 	}
-	if r := h.run(nil, "up", "demo", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "the bottle dev has remotes, and the git gate is not there yet") {
+	if r := h.run(nil, "up", "demo", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "the bottle dev is supervised, and ") {
 		t.Errorf("%+v", r)
 	}
-	h.edit(h.dir, map[string]string{"config/carboy/manifest.json": seedManifest(`{}`, `, "supervise": true`)})
-	if r := h.run(nil, "up", "demo", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "the bottle dev is supervised, and ") {
+	h.edit(h.dir, map[string]string{"config/carboy/manifest.json": seedManifest(gate, "")})
+	h.edit(h.dir, map[string]string{"empty/x": "x\n"})
+	if r := h.run(nil, "up", "--workspace", h.dir+"/empty", "demo", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "remote app: its key: ") || !strings.Contains(r.stderr, "/.ssh/id_ed25519") {
 		t.Errorf("%+v", r)
 	}
 	h.edit(h.dir, map[string]string{"config/carboy/manifest.json": `{"bottles": {"dev": {"secrets": ["NO_SUCH"], "policy": {"rules": [{"hosts": ["a.example"], "secrets": [{"name": "NO_SUCH", "header": "X"}]}]}}}, "agents": {"demo": {"bottle": "dev", "provider": "custom"}}}`})
