@@ -46,12 +46,13 @@ func (a *additions) takes(dir string) bool {
 		return false
 	}
 	defer d.Close()
-	if a.younger(beneath.Born(d)) {
+	born := beneath.Born(d)
+	if a.younger(born) {
 		return true
 	}
 	m := a.known[dir]
 	st, err := statFile(d)
-	return m.Made && err == nil && m.Dev == st.Dev && m.Ino == st.Ino
+	return m.Made && err == nil && m.same(Mark{Dev: st.Dev, Ino: st.Ino, Born: born})
 }
 
 // younger reports whether a time, 0 if unknown, is after the workspace was made.
@@ -76,8 +77,7 @@ func (c *comparer) unmade(applied []Mark) error {
 		if !m.Made || !c.sel.has(p) || c.set.find(p) != nil || c.goes(p, gone) {
 			continue
 		}
-		st, err := c.base.stat(p)
-		if err != nil || st == nil || st.Dev != m.Dev || st.Ino != m.Ino {
+		if now, err := c.base.Stamp(p); err != nil || !m.same(now) {
 			continue // the host's user did that, or put another there
 		}
 		gone[p] = true

@@ -58,6 +58,8 @@ type Mark struct {
 	Dev   uint64 `json:"dev"`
 	Ino   uint64 `json:"ino"`
 	CTime int64  `json:"ctime"` // ns since 1970; 0: any, of a directory that an Apply was about to rename, or rename in
+	// Born is when what has the path was made, in ns since 1970, where the file system tells; 0: not known.
+	Born int64 `json:"born,omitempty"`
 	// Others says that the mark is for a file that had this path, and has other
 	// names: wherever those are.
 	Others bool `json:"others,omitempty"`
@@ -404,8 +406,9 @@ func (a *applier) changed(rel string, s stamp) bool {
 	if left, ok := a.others[s.inode()]; ok && left == ctime {
 		return false
 	}
+	now := Mark{Dev: s.dev, Ino: s.ino} // a birth would say no more: what was made since has a later change time
 	return !slices.ContainsFunc(a.marks[a.wasAt(rel)], func(m Mark) bool {
-		return m.Dev == s.dev && m.Ino == s.ino && (m.CTime == ctime || m.CTime == 0)
+		return m.same(now) && (m.CTime == ctime || m.CTime == 0)
 	})
 }
 

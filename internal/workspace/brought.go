@@ -1,10 +1,6 @@
 package workspace
 
-import (
-	"slices"
-
-	"golang.org/x/sys/unix"
-)
+import "slices"
 
 // Brought is what a sync put at a path of the workspace, and what the base had there then.
 type Brought struct {
@@ -43,20 +39,4 @@ func broughtByPath(list []Brought) broughtSet {
 // has reports whether c is as it was brought.
 func (s broughtSet) has(c *Change) bool {
 	return slices.ContainsFunc(s[c.Path], func(b Brought) bool { return b.is(c) })
-}
-
-// Stamp returns what identifies what the base has at rel, which must be there.
-func (b *Base) Stamp(rel string) (Mark, error) {
-	st, err := b.stat(rel)
-	switch {
-	case err != nil:
-		return Mark{}, err
-	case st == nil:
-		return Mark{}, b.explain(rel, unix.ENOENT)
-	}
-	return newMark(rel, st), nil
-}
-
-func newMark(rel string, st *unix.Stat_t) Mark {
-	return Mark{Path: rel, Dev: st.Dev, Ino: st.Ino, CTime: st.Ctim.Nano()}
 }

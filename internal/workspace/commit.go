@@ -340,7 +340,7 @@ func (a *applier) removeDir(parent *os.File, name, rel string, kept map[string]b
 }
 
 // settle gives new directories their modes, syncs what was written to, and
-// notes how Apply left things.
+// notes how Apply left things. What comes after is younger.
 func (a *applier) settle() error {
 	a.base.forget()
 	slices.SortFunc(a.result.Applied, func(a, b Item) int { return comparePaths(a.Path, b.Path) })
@@ -371,6 +371,7 @@ func (a *applier) settle() error {
 		a.result.Marks = append(a.result.Marks, m)
 	}
 	sortMarks(a.result.Marks)
+	outlast(a.result.Marks)
 	return errors.Join(errs...)
 }
 
@@ -427,13 +428,12 @@ func (a *applier) syncDir(rel string) error {
 }
 
 func (a *applier) mark(marks map[markKey]Mark, rel string) {
-	st, err := a.base.stat(rel)
-	if err != nil || st == nil {
+	m, err := a.base.Stamp(rel)
+	if err != nil {
 		delete(marks, markKey{path: rel})
 		return
 	}
-	was, m := marks[markKey{path: rel}], newMark(rel, st)
-	if was.Dev == m.Dev && was.Ino == m.Ino {
+	if was := marks[markKey{path: rel}]; was.same(m) {
 		m.Self, m.Made = was.Self, was.Made
 	}
 	marks[markKey{path: rel}] = m

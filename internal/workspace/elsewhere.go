@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // What the base loses at one path may be at another in the workspace, which a rename leaves as two changes.
@@ -20,7 +22,7 @@ type elsewhere struct {
 type finder struct {
 	origins map[Origin][]elsewhere // by what it began as
 	selves  map[Origin][]elsewhere // by what it is in the workspace
-	applied map[[2]uint64]Origin   // what that was, of files that an apply wrote, by device and inode
+	applied map[inode][]Mark       // of files that an apply wrote, where what they were is known
 	dirs    map[Origin]string      // directories in which nothing of the base shows, by what they began as
 	shown   map[Origin]string      // directories that a running sandbox has open, by what they began as
 	sized   map[int64][]elsewhere  // files of unknown origin that are held back, by their size
@@ -28,7 +30,7 @@ type finder struct {
 
 func newFinder(set *Set, applied []Mark) *finder {
 	f := &finder{
-		origins: map[Origin][]elsewhere{}, selves: map[Origin][]elsewhere{}, applied: map[[2]uint64]Origin{},
+		origins: map[Origin][]elsewhere{}, selves: map[Origin][]elsewhere{}, applied: map[inode][]Mark{},
 		dirs: map[Origin]string{}, shown: map[Origin]string{}, sized: map[int64][]elsewhere{},
 	}
 	for i := range set.entries {
@@ -53,7 +55,8 @@ func newFinder(set *Set, applied []Mark) *finder {
 	}
 	for _, m := range applied {
 		if !m.Self.IsZero() {
-			f.applied[[2]uint64{m.Dev, m.Ino}] = m.Self
+			id := inode{m.Dev, m.Ino}
+			f.applied[id] = append(f.applied[id], m)
 		}
 	}
 	return f
@@ -68,14 +71,16 @@ func (f *finder) add(origin, self Origin, one elsewhere) {
 	}
 }
 
-// find returns where something of the base is in the workspace.
-func (f *finder) find(origin Origin, st *unix.Stat_t) []elsewhere {
+// find returns where something of the base is in the workspace. born is asked for when that was made.
+func (f *finder) find(origin Origin, st *unix.Stat_t, born func() int64) []elsewhere {
 	var found []elsewhere
 	if !origin.IsZero() {
 		found = append(found, f.origins[origin]...)
 	}
-	if self, ok := f.applied[[2]uint64{st.Dev, st.Ino}]; ok {
-		found = append(found, f.selves[self]...)
+	for _, m := range slices.Backward(f.applied[inode{st.Dev, st.Ino}]) {
+		if m.same(Mark{Dev: st.Dev, Ino: st.Ino, Born: born()}) {
+			return append(found, f.selves[m.Self]...)
+		}
 	}
 	return found
 }
@@ -99,7 +104,7 @@ func (c *comparer) whereIs(rel string, st *unix.Stat_t) []elsewhere {
 		return nil
 	}
 	origin := identify(dir, name)
-	found := c.find.find(origin, st)
+	found := c.find.find(origin, st, func() int64 { return beneath.BornAt(dir, name) })
 	if len(found) == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && (st.Nlink > 1 || origin.IsZero()) {
 		found = c.sameContent(rel, st.Size) // of these the kernel notes nothing
 	}

@@ -145,15 +145,14 @@ func (a *applier) marksAlong(moves []move) []Mark {
 		known[m.Path] = m
 	}
 	anyTime := func(dir, at string) {
-		st, err := a.base.stat(dir)
-		if err != nil || st == nil {
+		m, err := a.base.Stamp(dir)
+		if err != nil {
 			return
 		}
-		m := newMark(at, st)
-		if was := known[dir]; was.Dev == m.Dev && was.Ino == m.Ino {
+		if was := known[dir]; was.same(m) {
 			m.Made = was.Made
 		}
-		m.CTime = 0
+		m.Path, m.CTime = at, 0
 		marks = append(marks, m)
 	}
 	for _, move := range outermost(moves) {

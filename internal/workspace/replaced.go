@@ -3,8 +3,6 @@ package workspace
 import (
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
@@ -44,23 +42,24 @@ func (a *applier) replaced(dir string, e *entry, hidden bool) bool {
 }
 
 func (a *applier) isReplaced(dir string, e *entry, hidden bool) bool {
-	st, err := a.base.stat(dir)
-	if err != nil || st == nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return false // there is nothing in it to lose
-	}
-	if slices.ContainsFunc(a.marks[a.wasAt(dir)], func(m Mark) bool { return m.Dev == st.Dev && m.Ino == st.Ino }) {
-		return false
-	}
-	if a.made[dir] || hidden && a.ctime(newStamp(st)) < a.limit.UnixNano() {
-		return false // what the workspace has there took its place, and it was not touched since
-	}
 	d, err := a.base.openDir(dir)
+	if err != nil {
+		return false // it is no directory, or none that can be read
+	}
+	defer d.Close()
+	st, err := statFile(d)
 	if err != nil {
 		return false
 	}
-	defer d.Close()
+	now := Mark{Dev: st.Dev, Ino: st.Ino, Born: beneath.Born(d)}
+	if slices.ContainsFunc(a.marks[a.wasAt(dir)], now.same) {
+		return false
+	}
+	if a.made[dir] || hidden && a.ctime(newStamp(&st)) < a.limit.UnixNano() {
+		return false // what the workspace has there took its place, and it was not touched since
+	}
 	if is := identify(d, ""); !is.IsZero() && !e.Origin.IsZero() {
 		return is != e.Origin
 	}
-	return hidden && beneath.Born(d) <= a.limit.UnixNano() // a younger one was never renamed over another with what is in it
+	return hidden && now.Born <= a.limit.UnixNano() // a younger one was never renamed over another with what is in it
 }
