@@ -71,6 +71,9 @@ func (g *agentRun) firstLine() {
 				reaches = append(reaches, name)
 			}
 		}
+		for i := range g.sb.Remotes {
+			reaches = append(reaches, "the git remote "+g.sb.Remotes[i].Name)
+		}
 		if g.sb.Network == sandbox.NetworkOn {
 			reaches = append(reaches, "the public internet")
 		}
@@ -99,6 +102,9 @@ func (g *agentRun) reachesBesides() (names []string) {
 	}
 	names = slices.Clone(p.Presets)
 	for i := range p.Rules {
+		if p.Rules[i].Action == "deny" {
+			continue
+		}
 		for _, host := range p.Rules[i].Hosts {
 			if !slices.Contains(names, host) {
 				names = append(names, host)

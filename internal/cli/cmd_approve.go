@@ -262,7 +262,7 @@ one it goes on, but for --scope always. Its number alone says nothing: read what
 What is let through is this request alone: its rule, host, method, path and query, and
 its address where the rule is about that, under the policy as it is; a body, which nobody
 has seen, goes along. Of a push it is those commits, and no other ones that the refs might
-lead to later. --scope sandbox lets the same through again until the sandbox
+lead to later, and --scope is once. --scope sandbox lets the same through again until the sandbox
 stops, its policy changes or the daemon is another. --scope always shows the rule that
 it adds to the sandbox's policy, and asks.`,
 		examples: []string{"carboy approve allow 271828182", "carboy approve allow --scope sandbox --for 1h 271828182", "carboy approve allow --scope always 271828182"},

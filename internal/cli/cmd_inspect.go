@@ -92,6 +92,9 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	if len(sb.Secrets) > 0 {
 		t.Row("secrets", strings.Join(sb.Secrets, ", "))
 	}
+	for i := range sb.Remotes {
+		t.Row("remote", remoteText(&sb.Remotes[i]))
+	}
 	if sb.ReadOnlyRoot {
 		t.Row("root", "read-only")
 	}

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
@@ -63,4 +65,16 @@ func (a *app) printPush(p *api.ApprovalPush) error {
 	}
 	_, err := a.Stdout.Write(term.EscapeText([]byte(text)))
 	return err
+}
+
+// remoteText is a remote of a sandbox's, and where its key is.
+func remoteText(r *api.Remote) string {
+	text := r.Name + " is " + r.URL
+	if key := cmp.Or(r.Key.Name, r.Key.Path); key != "" {
+		text += ", by the key " + key + " (" + r.Key.Provider + ")"
+	}
+	if at, _ := gitremote.Parse(r.URL); at.SSH && len(gitremote.Keys(r.KnownHostKey)) == 0 {
+		text += ", refused: no known_host_key"
+	}
+	return text
 }

@@ -105,7 +105,10 @@ func TestUnreachable(t *testing.T) {
 		if err == nil {
 			t.Error("it fetched")
 		}
-		contains(t, out, "remote error: git gate: up: up.example can't be reached")
+		contains(t, out, "remote error: git gate: up: up.example:22 can't be reached")
+	}
+	if e := w.events.all[len(w.events.all)-1]; e.Service != "fetch" || e.Outcome != "failed" || !strings.Contains(e.Why, "can't be reached") {
+		t.Errorf("its owner is told %+v", e)
 	}
 	w.agent.commit("a", "a", "a")
 	contains(t, w.agent.refuses(), "can't be reached")

@@ -18,7 +18,7 @@ func (p *push) decide(ctx context.Context) error {
 	switch {
 	case p.worst[Deny]:
 		p.client.tell(p.lines(Deny)...)
-		return denied("refused for what is in it: %s", strings.Join(p.kinds(), ", "))
+		return denied("it has what may not be pushed: %s", strings.Join(p.kinds(), ", "))
 	case !p.worst[Ask]:
 		return nil
 	}
@@ -43,7 +43,7 @@ func (p *push) ask(ctx context.Context) (Answer, error) {
 	if p.gate.c.Asker == nil {
 		return Answer{}, denied("a person would have to be asked, and nobody can be: %s", strings.Join(p.kinds(), ", "))
 	}
-	q := Question{Remote: p.remote.Name, Updates: p.order.updates, Commits: p.commits, Bytes: p.bytes}
+	q := Question{Remote: p.remote.Name, Updates: p.order.updates, Shown: p.shown, Commits: p.commits, Bytes: p.bytes}
 	q.Findings, q.Counts = p.found.named()
 	if err := p.show(ctx, &q); err != nil {
 		return Answer{}, err
@@ -90,10 +90,27 @@ func (p *push) lines(of Action) (lines []string) {
 			lines = append(lines, fmt.Sprintf("  and %d more: %s: %s", n, c.Kind.words(), c.What))
 		}
 	}
-	if of == Deny && slices.ContainsFunc(counts, func(c Count) bool { return c.Kind == Secret }) {
-		lines = append(lines, "  each commit is looked at: amend or rebase the one that has it")
+	if of == Deny {
+		for _, s := range settings {
+			if slices.ContainsFunc(counts, func(c Count) bool { return c.Kind == s.kind }) {
+				lines = append(lines, "  "+s.advice)
+			}
+		}
 	}
 	return lines
+}
+
+// settings say what can be done about what is denied.
+var settings = []struct {
+	kind   Kind
+	advice string
+}{
+	{Secret, "each commit is looked at: amend or rebase the one that has it"},
+	{ForcedRef, "push to another branch, or ask the owner: push.forced of this remote decides that"},
+	{DeletedRef, "leave it, or ask the owner: push.deletions of this remote decides that"},
+	{HeldFile, "leave it out, or ask the owner: push.held of this remote decides that"},
+	{Binary, "leave it out, or ask the owner: push.binaries of this remote decides that"},
+	{Unscannable, "leave it out, or ask the owner: push.unscannable of this remote decides that"},
 }
 
 // words are a kind for people.

@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
 	"github.com/carboy-sandbox/carboy/internal/quarantine/pack"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // examine looks at all that would go upstream.
@@ -26,7 +27,7 @@ func (p *push) examine(ctx context.Context) error {
 	if len(p.tips) == 0 {
 		return nil
 	}
-	for _, step := range []func(context.Context) error{p.types, p.list, p.forced, p.learn} {
+	for _, step := range []func(context.Context) error{p.types, p.list, p.forced} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -120,14 +121,14 @@ func (p *push) list(ctx context.Context) error {
 			p.commits++
 		}
 		if f[1] == "blob" && size > p.remote.Policy.MaxBlob {
-			return denied("a file of %d bytes, where %d may be", size, p.remote.Policy.MaxBlob)
+			return denied("a file of %s, where %s may be (push.max_blob)", term.FormatSize(size), term.FormatSize(p.remote.Policy.MaxBlob))
 		}
 	}
 	switch pol := p.remote.Policy; {
 	case p.bytes > pol.MaxPush:
-		return denied("%d bytes that are new, where %d may be", p.bytes, pol.MaxPush)
+		return denied("%s that is new, where %s may be (push.max_push)", term.FormatSize(p.bytes), term.FormatSize(pol.MaxPush))
 	case p.commits > pol.MaxCommits:
-		return denied("%d commits that are new, where %d may be", p.commits, pol.MaxCommits)
+		return denied("%d commits that are new, where %d may be (push.max_commits)", p.commits, pol.MaxCommits)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -62,13 +63,8 @@ func (p Policy) complete() (Policy, error) {
 		}
 	}
 	for _, pattern := range p.Protected {
-		plain, below := strings.CutSuffix(pattern, "/**")
-		if _, err := path.Match(plain, "x"); err != nil || strings.Contains(plain, "**") {
-			return p, sandbox.Errorf(sandbox.Invalid, "protected refs: %.80q is no pattern", pattern)
-		}
-		if !below && !kept(plain) || below && plain != "refs" && !kept(plain+"/") {
-			return p, sandbox.Errorf(sandbox.Invalid, "protected refs: %.80q protects nothing", pattern).
-				WithHint("give the whole name, as refs/heads/main, or refs/heads/release/** for all that is below")
+		if problem := gitremote.CheckPattern(pattern); problem != "" {
+			return p, sandbox.Errorf(sandbox.Invalid, "protected refs: %.80q: %s", pattern, problem).WithHint("%s", gitremote.PatternForm)
 		}
 	}
 	if p.MaxBlob < 0 || p.MaxPush < 0 || p.MaxCommits < 0 || p.MaxRefs < 0 {
@@ -87,10 +83,11 @@ func orDefault[T int | int64](v *T, plain T) {
 	}
 }
 
-// protects reports whether a ref is one that nothing changes.
+// protects reports whether a ref is one that nothing changes. Case makes no difference: upstream's disk may make none.
 func (p Policy) protects(ref string) bool {
+	ref = strings.ToLower(ref)
 	for _, pattern := range p.Protected {
-		plain, below := strings.CutSuffix(pattern, "/**")
+		plain, below := strings.CutSuffix(strings.ToLower(pattern), "/**")
 		at := ref
 		if below {
 			at = path.Dir(ref)
@@ -157,7 +154,8 @@ type Finding struct {
 // Question is what a person is asked about a push.
 type Question struct {
 	Remote   string
-	Updates  []Update
+	Updates  []Update  // what an answer is about
+	Shown    []Update  // the same as people may see it: names that seem to have a secret are not shown
 	Findings []Finding // those that are asked about: MaxFindings at most, of each kind some
 	Counts   []Count   // of all of them
 	Commits  int       // that are new

@@ -225,7 +225,7 @@ func TestAskDenied(t *testing.T) {
 	a := &asker{answer: gitgate.Answer{Allow: true}}
 	w := newWorld(t, gitgate.Policy{}, func(c *gitgate.Config) { c.Asker = a })
 	w.agent.commit(".github/workflows/ci.yml", "token "+secret+"\n", "x")
-	contains(t, w.agent.refuses("origin", "HEAD:x"), "refused for what is in it")
+	contains(t, w.agent.refuses("origin", "HEAD:x"), "it has what may not be pushed")
 	if len(a.asked) != 0 {
 		t.Errorf("asked %+v", a.asked)
 	}

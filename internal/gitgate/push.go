@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,7 @@ type push struct {
 	git     *jail.Git         // in the quarantine
 	unpack  error             // why objects were not taken
 	refused map[string]string // why, by ref
+	shown   []Update          // those of the order, for its owner
 
 	tips     []string // what refs are to lead to
 	objects  []object // that upstream's refs do not lead to
@@ -41,6 +43,7 @@ type push struct {
 	bytes    int64    // of all of them
 	found    findings
 	rules    *scan.Rules // the remote's, with the sandbox's own secrets
+	forget   []func()    // what is known of those
 	searcher *scan.Searcher
 	worst    map[Action]bool
 	parcel   *parcel // what goes upstream; nil: no objects do
@@ -60,7 +63,10 @@ var errRefused = errors.New("nothing was pushed")
 func (p *push) run(ctx context.Context, body io.Reader) (err error) {
 	p.refused, p.worst = map[string]string{}, map[Action]bool{}
 	defer func() { err = errors.Join(err, p.clean()) }()
-	if err = p.permit(); err == nil {
+	if err = p.learn(ctx); err == nil {
+		err = p.permit()
+	}
+	if err == nil {
 		err = p.bring(ctx, body)
 	}
 	if err != nil {
@@ -86,6 +92,9 @@ func (p *push) clean() error {
 	if p.rules != nil {
 		p.rules.Forget()
 	}
+	for _, forget := range p.forget {
+		forget()
+	}
 	if p.parcel != nil {
 		p.parcel.close()
 	}
@@ -99,10 +108,10 @@ func (p *push) deny(ref, format string, args ...any) { p.refused[ref] = fmt.Spri
 func (p *push) permit() error {
 	pol := p.remote.Policy
 	if pol.ReadOnly {
-		return sandbox.Errorf(sandbox.Denied, "nothing may be pushed to it")
+		return sandbox.Errorf(sandbox.Denied, "nothing may be pushed to it: its owner made it read-only")
 	}
 	if n := len(p.order.updates); n > pol.MaxRefs {
-		return sandbox.Errorf(sandbox.Denied, "%d refs at once, where %d may be", n, pol.MaxRefs)
+		return sandbox.Errorf(sandbox.Denied, "%d refs at once, where %d may be (push.max_refs)", n, pol.MaxRefs)
 	}
 	for ref, why := range p.order.refused {
 		p.deny(ref, "%s", why)
@@ -112,7 +121,9 @@ func (p *push) permit() error {
 		switch {
 		case p.refused[u.Ref] != "":
 		case pol.protects(u.Ref):
-			p.deny(u.Ref, "protected: nothing may change it")
+			p.deny(u.Ref, "protected: nothing may change it (push.protected)")
+		case now == "" && strings.HasPrefix(short(u.Ref), "refs/"):
+			p.deny(u.Ref, "its name could be taken for another ref's")
 		case now != u.Old && u.Old == "":
 			p.deny(u.Ref, "already there upstream: fetch first")
 		case now != u.Old:
@@ -169,7 +180,7 @@ func (p *push) furnish() error {
 	m := p.remote.mirror
 	objects := filepath.Join(m.dir, "objects")
 	p.git = &jail.Git{Path: m.git.Path, Dir: p.path("git"), Read: []string{p.path("in"), objects}}
-	if err := p.clean(); err != nil { // what a killed push left
+	if err := os.RemoveAll(p.path()); err != nil { // what a killed push left
 		return err
 	}
 	for _, dir := range []string{p.path(), p.path("in"), p.path("out")} {
@@ -196,13 +207,14 @@ func (p *push) keep(body io.Reader) (scanned *pack.Pack, err error) {
 		Bytes: min(room, pol.MaxPush), Objects: maxPushed, Object: pol.MaxBlob, Meta: maxPushedMeta, Unpacked: pol.MaxPush, Depth: maxDepth,
 	})
 	if e, ok := errors.AsType[*sandbox.Error](err); ok { // without a hint of another command's
-		err = sandbox.Errorf(sandbox.Denied, "%s", strings.Replace(e.Msg, "the sandbox's objects", "the objects", 1))
+		err = sandbox.Errorf(sandbox.Denied, "%s (push.max_blob and push.max_push of this remote say how much may be)", strings.Replace(e.Msg, "the sandbox's objects", "the objects", 1))
 	}
 	return scanned, err
 }
 
 // find notes something that the policy is about.
 func (p *push) find(f Finding) {
+	f.Ref = p.shownRef(f.Ref)
 	p.worst[f.Action] = true
 	if f.Action != Allow {
 		p.found.add(f)
@@ -220,10 +232,29 @@ func (p *push) short(err error) string {
 	return p.remote.public(err)
 }
 
+// shownUpdates are those of a push as its owner may see them: a name that seems to have a secret is not shown.
+func (p *push) shownUpdates() []Update {
+	all := slices.Clone(p.order.updates)
+	for i := range all {
+		all[i].Ref = p.shownRef(all[i].Ref)
+	}
+	return all
+}
+
+func (p *push) shownRef(ref string) string {
+	if !p.suspicious([]byte(ref)) {
+		return ref
+	}
+	return hidden
+}
+
 // event is what became of the push.
 func (p *push) event(began time.Time, err error) Event {
 	e := event(p.remote, "push", began, err)
-	e.Updates = p.order.updates
+	if e.Updates = p.shown; p.shown == nil { // it ended before the sandbox's secrets were known
+		p.rules = p.remote.rules
+		e.Updates = p.shownUpdates()
+	}
 	e.Findings, e.Counts = p.found.named()
 	if k := sandbox.KindOf(err); k == sandbox.Denied || errors.Is(err, errRefused) {
 		e.Outcome = "refused"

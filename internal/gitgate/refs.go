@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/carboy-sandbox/carboy/internal/gitremote"
 	"github.com/carboy-sandbox/carboy/internal/quarantine/pack"
 )
 
@@ -22,9 +23,7 @@ const (
 )
 
 // kept reports whether a ref is one that passes here.
-func kept(name string) bool {
-	return strings.HasPrefix(name, branches) || strings.HasPrefix(name, tags) || strings.HasPrefix(name, notes)
-}
+func kept(name string) bool { return gitremote.Carried(name) }
 
 // checkRef refuses a name that no ref may have, by git's rules and some more: nothing in it
 // may deceive who reads it.

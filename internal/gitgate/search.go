@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/gitgate/scan"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -38,7 +39,16 @@ func (p *push) learn(ctx context.Context) error {
 			return unseen(err, "one of the sandbox's own secrets can't be had, so that nobody can say whether it is in this push")
 		}
 	}
+	for i := range own {
+		f := inject.NewFinder(string(own[i].Value))
+		own[i].Find = f.Find
+		p.forget = append(p.forget, f.Forget)
+	}
 	p.rules = p.remote.rules.With(own)
+	for i := range own {
+		clear(own[i].Value)
+	}
+	p.shown = p.shownUpdates()
 	return nil
 }
 

@@ -182,7 +182,7 @@ func TestOwnSecret(t *testing.T) {
 	w.agent.commit("a.txt", "x\n"+own+"\n", "x")
 	w.agent.commit("b.txt", base64.StdEncoding.EncodeToString([]byte(own)), own)
 	out := w.agent.git("push", "origin", "HEAD")
-	contains(t, out, "secret (of this sandbox: PHRASE) a.txt:2 in ", "secret (of this sandbox: PHRASE) b.txt:1 in ", "in the commit itself", "in base64")
+	contains(t, out, "secret (of this sandbox: PHRASE) a.txt:2 in ", "secret (of this sandbox: PHRASE) b.txt:1 in ", "in the commit itself", "in another spelling")
 	q := a.all[0]
 	if told := out + q.Diff + q.List[1].Subject; strings.Contains(told, own) {
 		t.Errorf("it is told: %s", told)

@@ -5,13 +5,16 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -81,11 +84,12 @@ func (g *Gate) find(path string) (*remote, string, error) {
 	if r := g.remotes[name]; ok && r != nil {
 		return r, rest, nil
 	}
-	return nil, "", errors.New("the git gate has no such remote")
+	return nil, "", fmt.Errorf("the git gate has no remote of that name: %s", strings.Join(slices.Sorted(maps.Keys(g.remotes)), ", "))
 }
 
 // tellRefs says what there is upstream, now.
 func (g *Gate) tellRefs(w http.ResponseWriter, req *http.Request, r *remote, service string) {
+	began := time.Now()
 	w.Header().Set("Content-Type", "application/x-"+service+"-advertisement")
 	err := g.refreshed(req.Context(), r, false, func(ctx context.Context, a *advert) error {
 		if service == receivePack {
@@ -104,6 +108,7 @@ func (g *Gate) tellRefs(w http.ResponseWriter, req *http.Request, r *remote, ser
 	if err != nil {
 		begin := pktline.AppendFlush(pktline.Append(nil, "# service="+service+"\n"))
 		_, _ = w.Write(pktline.Append(begin, "ERR "+sentence(r, err)+"\n")) // who asked may be gone
+		g.c.Observe(event(r, map[string]string{uploadPack: "fetch", receivePack: "push"}[service], began, err))
 	}
 }
 
@@ -184,6 +189,9 @@ func event(r *remote, service string, began time.Time, err error) Event {
 		why := err.Error()
 		if of, ok := errors.AsType[*sandbox.Error](err); ok && of.Err != nil && !strings.Contains(why, of.Err.Error()) {
 			why += ": " + of.Err.Error()
+		}
+		if errors.Is(err, context.Canceled) {
+			why = "git inside ended, or was ended"
 		}
 		e.Outcome, e.Why = "failed", words(why)
 	}

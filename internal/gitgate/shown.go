@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,8 +45,18 @@ func (p *push) show(ctx context.Context, q *Question) error {
 			q.List = append(q.List, Commit{clip(f[0], 64), p.decent(f[1]), p.decent(f[2])})
 		}
 	}
-	// A write that is too much is not kept at all: there is room for one more.
-	text, over, err := log(2*maxDiff, "--format=commit %H%n%n%w(0,4,4)%B", "-p", "--cc", "--no-ext-diff", "--no-textconv", "--no-renames")
+	const format = "--format=commit %H%n%n%w(0,4,4)%B"
+	changes := func(more ...string) ([]byte, bool, error) {
+		// A write that is too much is not kept at all: there is room for one more.
+		return log(2*maxDiff, append([]string{format, "-p", "--cc", "--no-ext-diff", "--no-textconv", "--no-renames"}, more...)...)
+	}
+	text, over, err := changes()
+	if paths := about(q.Findings); err == nil && len(text) > maxDiff && len(paths) > 0 { // those first, and then all
+		var first []byte
+		if first, _, err = changes(append([]string{"--"}, paths...)...); err == nil {
+			text, over = append(first, text...), true
+		}
+	}
 	if err == nil && p.commits == 0 {
 		text, over, err = p.between(ctx)
 	}
@@ -54,6 +65,16 @@ func (p *push) show(ctx context.Context, q *Question) error {
 	}
 	q.Diff, q.Cut = p.redacted(text, over)
 	return nil
+}
+
+// about are the files that findings are about, as git is told.
+func about(findings []Finding) (paths []string) {
+	for _, f := range findings {
+		if path := ":(literal)" + f.Path; f.Path != "" && !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 // between is how the refs of a push differ from what they are now.
@@ -67,7 +88,7 @@ func (p *push) between(ctx context.Context) (text []byte, over bool, err error) 
 		if err != nil && !over {
 			return nil, false, err
 		}
-		text = append(append(text, u.Ref+"\n"...), out...)
+		text = append(append(text, p.shownRef(u.Ref)+"\n"...), out...)
 	}
 	return text, over, nil
 }

@@ -50,6 +50,36 @@ func TestShown(t *testing.T) {
 	}
 }
 
+// TestShownRefs: the name of a ref that seems to have a secret is told to nobody, be it asked about or refused.
+func TestShownRefs(t *testing.T) {
+	a := &asked{}
+	for _, policy := range []gitgate.Policy{{Secrets: gitgate.Ask}, {}, {ReadOnly: true}} {
+		w := newWorld(t, policy, func(c *gitgate.Config) { c.Asker = a })
+		w.agent.commit("a", "a", "a")
+		_, _ = w.agent.try("push", "-q", "origin", "HEAD:refs/heads/"+secret) // it passes or not
+		for _, u := range w.events.all[len(w.events.all)-1].Updates {
+			if strings.Contains(u.Ref, secret) || u.Ref == "" {
+				t.Errorf("%+v: its owner is told %+v", policy, u)
+			}
+		}
+	}
+	if q := a.all[0]; len(q.Shown) != 1 || strings.Contains(q.Shown[0].String(), secret[:20]) || !strings.Contains(q.Updates[0].Ref, secret) {
+		t.Errorf("asked about: %+v, shown: %+v", q.Updates, q.Shown)
+	}
+}
+
+// TestHeldIsShown: whatever else a push changes, a person sees what it is that they are asked about.
+func TestHeldIsShown(t *testing.T) {
+	a := &asked{}
+	w := newWorld(t, gitgate.Policy{}, func(c *gitgate.Config) { c.Asker = a })
+	w.agent.commit("much.txt", strings.Repeat("a line of it\n", 9_000), "much")
+	w.agent.commit(".github/workflows/x.yml", "run: this\n", "held")
+	w.agent.git("push", "-q", "origin", "HEAD")
+	if q := a.all[0]; !q.Cut || len(q.Diff) > 64<<10 || !strings.Contains(q.Diff, "+run: this") {
+		t.Errorf("cut: %t, %d bytes: %.300s", q.Cut, len(q.Diff), q.Diff)
+	}
+}
+
 // TestClose: a gate that ends serves nothing any more, and its directory is another's.
 func TestClose(t *testing.T) {
 	w := newWorld(t, gitgate.Policy{})

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/crypto/ssh"
@@ -118,7 +119,7 @@ func (u *sshUpstream) connect(ctx context.Context, signer ssh.Signer) (*ssh.Clie
 	address := net.JoinHostPort(u.place.Host, u.place.Port)
 	conn, err := u.dial(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%s can't be reached: %w", u.place.Host, unplaced(err))
+		return nil, fmt.Errorf("%s can't be reached: %w", address, unplaced(err))
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -134,7 +135,10 @@ func (u *sshUpstream) connect(ctx context.Context, signer ssh.Signer) (*ssh.Clie
 		return nil, e
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s does not answer", u.place.Host)
+		return nil, fmt.Errorf("%s does not answer", address)
+	}
+	if strings.Contains(err.Error(), "unable to authenticate") { // the library has no other sign of it
+		return nil, fmt.Errorf("%s does not take the key %s for %s: add its public key there", address, ssh.FingerprintSHA256(signer.PublicKey()), u.place.User)
 	}
 	return nil, fmt.Errorf("%s: %w", u.place.Host, unplaced(err))
 }
@@ -174,7 +178,7 @@ func (c *sshConversation) reason(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	if says := c.said(); says != "" && !errors.As(err, new(*remoteError)) {
-		return fmt.Errorf("%w: upstream says: %s", err, says)
+		return fmt.Errorf("upstream says: %s (%w)", says, err)
 	}
 	return err
 }

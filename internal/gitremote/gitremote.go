@@ -10,9 +10,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net/netip"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -42,11 +45,14 @@ var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 func Parse(raw string) (p Place, problem string) {
 	if m := scpLike().FindStringSubmatch(raw); m != nil && !strings.Contains(raw, "://") {
 		p = Place{SSH: true, User: m[1], Host: m[2], Port: SSHPort, Path: m[3]}
+		if portLike().MatchString(p.Path) {
+			return p, "whether it begins with a port or with a directory can't be told: write ssh://"
+		}
 		return p.complete()
 	}
 	u, err := url.Parse(raw)
-	if err != nil {
-		return p, "it is none"
+	if err != nil || u.Scheme == "" {
+		return p, "it is none that names a host"
 	}
 	p = Place{SSH: u.Scheme == "ssh", User: u.User.Username(), Host: u.Hostname(), Port: u.Port(), Path: u.Path}
 	_, secret := u.User.Password()
@@ -66,10 +72,17 @@ func Parse(raw string) (p Place, problem string) {
 
 // complete is the place with what nobody has said, once it was looked at.
 func (p Place) complete() (Place, string) {
+	port, err := strconv.ParseUint(cmp.Or(p.Port, SSHPort), 10, 16)
 	switch {
 	case p.Host == "" || strings.HasPrefix(p.Host, "-"):
 		return p, "it has no host"
-	case p.Path == "" || p.Path == "/" || strings.HasPrefix(p.Path, "-") || strings.ContainsFunc(p.Path, unicode.IsControl):
+	case strings.Contains(p.Host, ":") && !isAddress(p.Host):
+		return p, "its host is none"
+	case err != nil || port == 0:
+		return p, "its port is none from 1 to 65535"
+	case p.Path == "" || p.Path == "/":
+		return p, "it has no path"
+	case strings.HasPrefix(p.Path, "-") || strings.ContainsFunc(p.Path, unicode.IsControl) || slices.Contains(strings.Split(p.Path, "/"), ".."):
 		return p, "its path is none"
 	}
 	if p.SSH && p.User == "" {
@@ -79,6 +92,25 @@ func (p Place) complete() (Place, string) {
 		p.Port = map[bool]string{true: SSHPort, false: HTTPSPort}[p.SSH]
 	}
 	return p, ""
+}
+
+// portLike is the path of who means a port, which that form of a URL can't have.
+var portLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\d{1,5}/`) })
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// Repository is what two places have in common that lead to one repository, as far as can be told without asking:
+// a host's ways by the usual ports lead to the same.
+func (p Place) Repository() string {
+	port := p.Port
+	if port == SSHPort && p.SSH || port == HTTPSPort && !p.SSH {
+		port = ""
+	}
+	path := strings.TrimSuffix(strings.Trim(p.Path, "/"), ".git")
+	return strings.ToLower(p.Host) + ":" + port + "/" + path
 }
 
 var plainPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\w.-][\w./-]*$`) })
@@ -165,4 +197,25 @@ func IsKey(line string) bool {
 	b, err := base64.StdEncoding.DecodeString(fields[1])
 	head := fmt.Sprintf("\x00\x00\x00%c%s", len(fields[0]), fields[0])
 	return err == nil && len(fields[0]) < 128 && len(b) > len(head) && strings.HasPrefix(string(b), head)
+}
+
+// PatternForm says what a pattern of protected refs looks like.
+const PatternForm = "give the whole name, as refs/heads/main, or refs/heads/release/** for all that is below"
+
+// CheckPattern says what is wrong with a pattern of refs: one of whole names, as path.Match has them, or one that
+// ends with /** and is about all that is below.
+func CheckPattern(pattern string) (problem string) {
+	plain, below := strings.CutSuffix(pattern, "/**")
+	if _, err := path.Match(plain, "x"); err != nil || strings.Contains(plain, "**") {
+		return "it is no pattern"
+	}
+	if !below && !Carried(plain) || below && plain != "refs" && !Carried(plain+"/") {
+		return "it protects nothing"
+	}
+	return ""
+}
+
+// Carried reports whether a ref of that name, or below it, passes the gate: branches, tags and notes do.
+func Carried(ref string) bool {
+	return strings.HasPrefix(ref, "refs/heads/") || strings.HasPrefix(ref, "refs/tags/") || strings.HasPrefix(ref, "refs/notes/")
 }

@@ -26,9 +26,41 @@ func TestParse(t *testing.T) {
 		"", "app", "/srv/app.git", "file:///srv/app.git", "git://git.example/app", "http://git.example/app", "ext::sh -c x", "ssh://git@/app", "ssh://git@git.example",
 		"ssh://git@git.example/", "https://me:secret@git.example/app", "https://me@git.example/app", "https://git.example/app?x=1", "https://git.example/app#x",
 		"-oProxyCommand=x:app", "ssh://-oProxyCommand=x/app", "git@git.example:-upload", "https://git.example/a\nb",
+		"ssh://git@git.example:2222:/app", "ssh://git.example:99999/app", "ssh://git.example:0/app", "ssh://git.example/../app", "git@git.example:2222/srv/app", "git@git.example",
 	} {
 		if got, problem := gitremote.Parse(raw); problem == "" || strings.Contains(problem, "secret") {
 			t.Errorf("%q is read as %+v: %s", raw, got, problem)
+		}
+	}
+}
+
+// TestRepository: by whatever URL a repository is called, it is one.
+func TestRepository(t *testing.T) {
+	of := func(raw string) string {
+		p, problem := gitremote.Parse(raw)
+		if problem != "" {
+			t.Fatalf("%s: %s", raw, problem)
+		}
+		return p.Repository()
+	}
+	one := of("ssh://git@git.example/team/app.git")
+	for raw, same := range map[string]bool{
+		"git@Git.example:team/app": true, "https://git.example/team/app.git/": true, "ssh://me@git.example:22/team/app": true,
+		"ssh://git.example:2222/team/app": false, "https://git.example/team/app2": false, "https://git.example/Team/app": false,
+	} {
+		if got := of(raw); got == one != same {
+			t.Errorf("%s is %s, the other %s", raw, got, one)
+		}
+	}
+}
+
+func TestCheckPattern(t *testing.T) {
+	for pattern, good := range map[string]bool{
+		"refs/heads/main": true, "refs/heads/v*": true, "refs/heads/release/**": true, "refs/**": true, "refs/tags/**": true,
+		"main": false, "": false, "refs/pull/1": false, "refs/heads/**/x": false, "refs/heads/[": false, "**": false,
+	} {
+		if problem := gitremote.CheckPattern(pattern); problem == "" != good {
+			t.Errorf("%q: %q", pattern, problem)
 		}
 	}
 }

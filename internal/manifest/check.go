@@ -117,9 +117,7 @@ func (c *composed) check(p *problems) {
 			p.add(c.place("env."+name), "", "env: %s can't be a variable", quoted(name))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Remotes)) {
-		c.checkRemote(name, p)
-	}
+	c.checkRemotes(p)
 	checkGitUser(c.GitUser, c.place, p)
 	c.checkLimits(p)
 	if len(p.list) == 0 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -208,13 +209,15 @@ func (e *explainer) git(whose string) {
 		e.bottle("remote", says, "remotes."+r.Name)
 		for _, key := range gitremote.Keys(r.KnownHostKey) {
 			from := e.m.bottle.from["remotes."+r.Name]
-			e.said("remote", r.Name+" is at "+r.Host+" by the key "+gitremote.Fingerprint(key), "known_host_key", source{from.bottle, from.path + ".known_host_key"}.place())
+			e.said("remote", r.Name+" trusts "+net.JoinHostPort(r.Host, r.Port)+" by its host key "+gitremote.Fingerprint(key), "known_host_key", source{from.bottle, from.path + ".known_host_key"}.place())
 		}
 		if !r.Forwards {
 			from := e.m.bottle.from["remotes."+r.Name]
 			e.said("remote", r.Name+" refuses to forward: the key of "+r.Host+" is not known, and none is taken on trust",
 				"no known_host_key", source{from.bottle, from.path + ".known_host_key"}.place())
 		}
+		from := e.m.bottle.from["remotes."+r.Name]
+		e.said("remote", r.Name+" "+r.Push.says(), "push, and its defaults", source{from.bottle, from.path + ".push"}.place())
 	}
 	for _, f := range [][3]string{{"git_user.name", e.p.GitUser.Name, "name"}, {"git_user.email", e.p.GitUser.Email, "e-mail"}} {
 		if f[1] == "" {

@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -12,6 +14,28 @@ import (
 )
 
 var keyProviders = []string{sandbox.KeyStatic, sandbox.KeyAgent, sandbox.KeySecret}
+
+// checkRemotes looks at each remote, and at what they are together.
+func (c *composed) checkRemotes(p *problems) {
+	names := slices.Sorted(maps.Keys(c.Remotes))
+	if len(names) > sandbox.MaxRemotes {
+		p.add(c.place("remotes"), "", "remotes: %d, where %d may be", len(names), sandbox.MaxRemotes)
+	}
+	repositories := map[string]string{}
+	for _, name := range names {
+		c.checkRemote(name, p)
+		at, problem := gitremote.Parse(c.Remotes[name].URL)
+		if problem != "" {
+			continue // which was said
+		}
+		if other := repositories[at.Repository()]; other != "" {
+			from := c.from["remotes."+name]
+			p.add(source{from.bottle, from.path + ".url"}.place(), "leave one out",
+				"remotes.%s is the same repository as remotes.%s, and what one may push the other might not", name, other)
+		}
+		repositories[at.Repository()] = name
+	}
+}
 
 // checkRemote looks at a remote, and says which key it has where it does not.
 func (c *composed) checkRemote(name string, p *problems) {
@@ -88,13 +112,18 @@ func (c *composed) checkKeyPath(what string, k *Key, place func(string) Place, p
 	}
 }
 
-// checkPush looks at the actions of what may be pushed. The rest of it the daemon looks at.
+// checkPush looks at what may be pushed.
 func checkPush(what string, q *Push, place func(string) Place, p *problems) {
 	for _, f := range [][2]string{
 		{"deletions", q.Deletions}, {"forced", q.Forced}, {"secrets", q.Secrets}, {"held", q.Held}, {"binaries", q.Binaries}, {"unscannable", q.Unscannable},
 	} {
 		if f[1] != "" && f[1] != "allow" && f[1] != "deny" && f[1] != "ask" {
 			p.add(place(".push."+f[0]), "allow, deny or ask", "%s.push.%s: %s is none", what, f[0], quoted(f[1]))
+		}
+	}
+	for i, pattern := range q.Protected {
+		if problem := gitremote.CheckPattern(pattern); problem != "" {
+			p.add(place(fmt.Sprintf(".push.protected[%d]", i)), gitremote.PatternForm, "%s.push.protected: %s: %s", what, quoted(pattern), problem)
 		}
 	}
 	if q.MaxCommits < 0 || q.MaxRefs < 0 {

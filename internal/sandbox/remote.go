@@ -29,8 +29,10 @@ const (
 // ServiceGit is the service of the gate by which git reaches remotes.
 const ServiceGit = "git"
 
+// MaxRemotes is how many a sandbox may have.
+const MaxRemotes = 16
+
 const (
-	maxRemotes   = 16
 	maxRemoteURL = 2048
 	maxKnownKeys = 64 << 10
 )
@@ -44,10 +46,10 @@ func cloneRemotes(all []Remote) []Remote {
 }
 
 func (s Spec) checkRemotes() *Error {
-	if len(s.Remotes) > maxRemotes {
-		return Errorf(Invalid, "remotes: more than %d", maxRemotes)
+	if len(s.Remotes) > MaxRemotes {
+		return Errorf(Invalid, "remotes: more than %d", MaxRemotes)
 	}
-	seen := map[string]bool{}
+	seen, repositories := map[string]bool{}, map[string]string{}
 	for i := range s.Remotes {
 		r := &s.Remotes[i]
 		name := strings.ToLower(r.Name)
@@ -58,6 +60,11 @@ func (s Spec) checkRemotes() *Error {
 		if err := checkRemote(r); err != nil {
 			return err
 		}
+		at, _ := gitremote.Parse(r.URL) // it was looked at
+		if other := repositories[at.Repository()]; other != "" {
+			return Errorf(Invalid, "remotes %s and %s are one repository, and what one may push the other might not", other, r.Name).WithHint("leave one out")
+		}
+		repositories[at.Repository()] = r.Name
 	}
 	return nil
 }

@@ -114,6 +114,7 @@ func TestCheckRemotes(t *testing.T) {
 		"no name":        change(func(r *sandbox.Remote) { r.Name = "" }),
 		"a path":         change(func(r *sandbox.Remote) { r.Name = "../app" }),
 		"twice":          {aRemote, aRemote},
+		"one repository": {aRemote, change(func(r *sandbox.Remote) { r.Name, r.URL = "too", "ssh://me@GIT.example:2222/app" })[0]},
 		"too many":       make([]sandbox.Remote, 17),
 		"git's protocol": change(func(r *sandbox.Remote) { r.URL = "git://git.example/app.git" }),
 		"a password":     change(func(r *sandbox.Remote) { r.URL = "https://me:secret@git.example/app.git" }),

@@ -31,6 +31,7 @@ func TestHeldByName(t *testing.T) {
 		".husky/pre-commit", ".githooks/x", ".pre-commit-config.yaml", "lefthook.yml", "lefthook.yaml", "lefthook-local.jsonc", ".lefthook.toml", "hk.local.pkl", "grumphp.yml",
 		".vscode/tasks.json", ".VSCode/settings.json", ".v\u017fcode/x", ".idea/x.xml", "x.code-workspace", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el",
 		".github/workflows/x.yml", ".gitlab-ci.yml", ".circleci/config.yml", "Jenkinsfile", "Jenkins\ufb01le", ".travis.yml", "azure-pipelines.yml",
+		"CODEOWNERS", "docs/CODEOWNERS", ".dependabot/config.yml", "netlify.toml", "vercel.json",
 		".woodpecker.yml", ".woodpecker/x", ".drone.yml", ".buildkite/x",
 		".envrc", "sub/.envrc", ".env", ".env.local", ".tool-versions", "mise.toml", ".mise.toml", ".mise.local.toml",
 		".devcontainer/devcontainer.json", ".claude/settings.json", "CLAUDE.md", "sub/AGENTS.md", ".cursor/rules", ".cursorrules", ".mcp.json",
@@ -41,7 +42,7 @@ func TestHeldByName(t *testing.T) {
 		".ssh/authorized_keys", ".config/autostart/x.desktop", ".config/systemd/user/x.service", ".Rprofile", ".irbrc", ".pdbrc", ".tmux.conf", ".inputrc",
 		".emacs.d/init.el", ".netrc", ".gitconfig", ".local/bin/ls", ".local/share/applications/x", "GEMINI.md", ".clinerules/x", "opencode.json",
 		".venv/bin/python", "venv/bin/python", ".config/fish/config.fish", "home/u/.BASHRC", "bashrc~/.ba\u017fhrc", "a/dbus-1/services/x",
-		".carboy-tmp-1", ".carboy.toml", "sub/.Carboy.TOML",
+		".carboy-tmp-1", ".carboy.toml", "sub/.Carboy.TOML", ".carboy/agents/x.md",
 	}
 	for _, p := range held {
 		if heldReason(t, nil, tree{p: "x"}, p) == "" {

@@ -206,8 +206,11 @@ var holdProjects = []holdGroup{
 		"screwdriver.y*ml", "bitrise.yml", "codemagic.yaml", ".packit.y*ml", "packit.y*ml", ".readthedocs.y*ml",
 		"renovate.json*", ".renovaterc*", ".mergify.y*ml", ".onedev-buildspec.yml",
 	}},
+	{reasonCI, "GitHub and GitLab: who has to review, at the root and in docs; Dependabot of old; Wercker, Azure, Netlify, Vercel", []string{
+		"codeowners", ".dependabot", "wercker.yml", ".vsts-ci.y*ml", "netlify.toml", "vercel.json",
+	}},
 
-	{reasonProject, "docs/project-file.md", []string{".carboy.toml"}},
+	{reasonProject, "docs/project-file.md", []string{".carboy.toml", ".carboy/agents"}},
 	{reasonShell, "direnv(1); mise, asdf, rtx, RVM, autoenv, zsh-autoenv, devenv, devbox", []string{
 		".envrc", ".direnv", ".direnvrc", ".tool-versions", "mise.toml", "mise.*.toml", ".mise.toml", ".mise.*.toml", ".mise", "mise/config.toml", ".rtx.toml", ".rtx.*.toml",
 		".rvmrc", ".autoenv", ".autoenv.zsh", ".autoenv_leave.zsh", "devenv.nix", "devenv.yaml", ".devenv*", "devbox.json", ".devbox",

@@ -55,6 +55,12 @@ func (d *Desk) Decide(ctx context.Context, c sandbox.Caller, id int64, dec Decis
 	if err != nil {
 		return api.Approval{}, err
 	}
+	if it.line.pushes && dec.Scope == approval.Sandbox {
+		d.mu.Lock()
+		it.deciding = false
+		d.mu.Unlock()
+		return api.Approval{}, sandbox.Errorf(sandbox.Invalid, "approval %d: each push is asked about by itself", id).WithHint("carboy approve allow %d", id)
+	}
 	a := approval.Answer{ID: it.gate, Question: it.question, Event: approval.Deny}
 	state := approval.Denied
 	switch {

@@ -54,6 +54,9 @@ func TestPushes(t *testing.T) {
 	if _, err := w.Get(t.Context(), other, one.ID); sandbox.KindOf(err) != sandbox.NotFound {
 		t.Errorf("Get by another owner: %v", err)
 	}
+	if _, err := w.Decide(t.Context(), owner, one.ID, Decision{Allow: true, Scope: approval.Sandbox}); sandbox.KindOf(err) != sandbox.Invalid {
+		t.Errorf("Decide for the sandbox: %v", err)
+	}
 	if _, err := w.Decide(t.Context(), owner, one.ID, Decision{Allow: true}); err != nil || len(answers) != 1 || len(w.answers) != 1 || w.answers[0].Event != approval.Deny || answers[0].Question.Push != "digest" {
 		t.Errorf("Decide: %v, the git gate was told %+v, the other %+v", err, answers, w.answers)
 	}

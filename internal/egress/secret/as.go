@@ -120,7 +120,7 @@ func Dial(ctx context.Context, owner, socket string) (c net.Conn, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, unreadableFile(socket, err)
+		return nil, unreachable("the socket", socket, err)
 	}
 	return c, nil
 }

@@ -108,7 +108,9 @@ func readAs(uid int, path string) (text []byte, notes []string, err error) {
 	return text, notes, nil
 }
 
-func unreadableFile(path string, err error) error {
+func unreadableFile(path string, err error) error { return unreachable("the secret's file", path, err) }
+
+func unreachable(what, path string, err error) error {
 	why := "it can't be read"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -116,7 +118,7 @@ func unreadableFile(path string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		why = "its owner may not read it"
 	}
-	e := sandbox.Errorf(sandbox.Unavailable, "the secret's file %q: %s", path, why)
+	e := sandbox.Errorf(sandbox.Unavailable, "%s %q: %s", what, path, why)
 	e.Err = err
 	return e
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
@@ -28,6 +29,15 @@ type asks struct {
 	sb    *sandbox.Sandbox
 	desk  *desk.Desk
 	queue *approval.Queue
+	ended atomic.Bool
+}
+
+var errEnds = sandbox.Errorf(sandbox.Denied, "a person was asked, and the daemon or the sandbox stops: nothing was pushed; push again later")
+
+// end lets nobody wait for a person any more.
+func (a *asks) end() {
+	a.ended.Store(true)
+	a.queue.Use("", time.Minute, func() {}) // what was asked is void
 }
 
 var _ gitgate.Asker = (*asks)(nil)
@@ -66,7 +76,12 @@ func (a *asks) Ask(ctx context.Context, q gitgate.Question) (gitgate.Answer, err
 	if err != nil {
 		return gitgate.Answer{}, err
 	}
+	if a.ended.Load() {
+		return gitgate.Answer{}, errEnds
+	}
 	switch out := a.queue.AskPush(ctx, question, about); {
+	case a.ended.Load() && !out.State.LetsGo():
+		return gitgate.Answer{}, errEnds
 	case out.State.LetsGo():
 		return gitgate.Answer{Allow: true}, nil
 	case out.Full:
@@ -94,7 +109,7 @@ func (a *asks) question(q gitgate.Question) (*api.ApprovalPush, approval.Questio
 			about.URL = r.URL
 		}
 	}
-	for _, u := range q.Updates {
+	for _, u := range q.Shown {
 		about.Updates = append(about.Updates, api.PushUpdate(u))
 	}
 	for _, c := range q.List {
@@ -109,8 +124,8 @@ func (a *asks) question(q gitgate.Question) (*api.ApprovalPush, approval.Questio
 	about.More = max(0, about.More-len(q.Findings))
 	bound, err := json.Marshal(struct {
 		URL     string
-		Updates []api.PushUpdate
-	}{about.URL, about.Updates})
+		Updates []gitgate.Update
+	}{about.URL, q.Updates})
 	if err != nil {
 		return nil, approval.Question{}, err
 	}
@@ -120,7 +135,7 @@ func (a *asks) question(q gitgate.Question) (*api.ApprovalPush, approval.Questio
 	port, _ := strconv.ParseUint(at.Port, 10, 16)
 	return about, approval.Question{
 		Kind: approval.Push, Rule: sandbox.RuleRemotes + q.Remote, Revision: revision, Protocol: "git",
-		Host: at.Host, Port: uint16(port), Target: q.Remote + ": " + refs(q.Updates), Push: about.Digest,
+		Host: at.Host, Port: uint16(port), Target: q.Remote + ": " + refs(q.Shown), Push: about.Digest,
 	}, nil
 }
 
@@ -148,20 +163,21 @@ const maxNoted = 5
 
 const noteTime = 5 * time.Second
 
-// quietTime is for how long a remote's fetches that went well are not told again: a log has so many
+// quietTime is for how long a remote's fetches that end alike are not told again: a log has so many
 // lines, and an agent could have those of its pushes pushed out.
 const quietTime = time.Minute
 
 // observer writes down what becomes of fetches and pushes.
 func (g *Gates) observer(sb *sandbox.Sandbox) func(gitgate.Event) {
 	var mu sync.Mutex
-	told := map[string]time.Time{}
+	told := map[[3]string]time.Time{}
 	return func(e gitgate.Event) {
-		if e.Service == "fetch" && e.Outcome == "done" {
+		if len(e.Updates) == 0 { // a fetch, or a push that came to nothing before it said what it is
+			same := [3]string{e.Remote, e.Service, e.Outcome}
 			mu.Lock()
-			quiet := time.Since(told[e.Remote]) < quietTime
+			quiet := time.Since(told[same]) < quietTime
 			if !quiet {
-				told[e.Remote] = time.Now()
+				told[same] = time.Now()
 			}
 			mu.Unlock()
 			if quiet {

@@ -289,6 +289,7 @@ func (g *Gates) serve(ctx context.Context, id string, s *served) {
 
 // close ends a git gate: what is asked of it first, and what it sends upstream in a while.
 func (s *served) close() error {
+	s.asks.end() // or git would not hear why
 	s.end()
 	s.ended.Wait()
 	return s.gate.Close()

@@ -210,7 +210,8 @@ func TestQuestion(t *testing.T) {
 	a := &asks{sb: &sandbox.Sandbox{Spec: sandbox.Spec{Remotes: []sandbox.Remote{{Name: "app", URL: "ssh://git@git.example/app.git"}}}}}
 	one, two := strings.Repeat("1", 40), strings.Repeat("1", 39)+"2" // alike where people look
 	push := func(id string) gitgate.Question {
-		return gitgate.Question{Remote: "app", Updates: []gitgate.Update{{Ref: "refs/heads/main", Old: strings.Repeat("0a", 20), New: id}}}
+		updates := []gitgate.Update{{Ref: "refs/heads/main", Old: strings.Repeat("0a", 20), New: id}}
+		return gitgate.Question{Remote: "app", Updates: updates, Shown: updates}
 	}
 	about, first, err := a.question(push(one))
 	must(t, err)
@@ -224,6 +225,11 @@ func TestQuestion(t *testing.T) {
 	if first != again || first == other || first.Target != other.Target {
 		t.Errorf("questions:\n%+v\n%+v\n%+v", first, again, other)
 	}
+	hidden := push(one)
+	hidden.Updates = []gitgate.Update{{Ref: "refs/heads/secret", New: one}}
+	if about, q, err := a.question(hidden); err != nil || q.Push == first.Push || strings.Contains(fmt.Sprint(about, q), "secret") {
+		t.Errorf("a name that is not shown: %+v, %+v, %v", about, q, err)
+	}
 	if about.Digest != first.Push || about.URL == "" || first.What() != "push app: main 0a0a0a0a0a0a..111111111111" {
 		t.Errorf("%+v is %q", about, first.What())
 	}
@@ -231,6 +237,7 @@ func TestQuestion(t *testing.T) {
 	for i := range 40 {
 		many.Updates = append(many.Updates, gitgate.Update{Ref: "refs/heads/" + strings.Repeat("x", 900) + fmt.Sprint(i), New: one})
 	}
+	many.Shown = many.Updates
 	if _, q, err := a.question(many); err != nil || q.Check() == nil && !strings.Contains(q.Target, "more") {
 		t.Errorf("many: %+v, %v", q, err)
 	}

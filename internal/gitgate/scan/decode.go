@@ -74,7 +74,11 @@ func (s *search) encoded(text []byte, by string, depth int, where place) {
 }
 
 // minWrapped is how long a line of digits is that goes on in the next.
-const minWrapped = 40
+const minWrapped = 16
+
+// between is what may stand between one line of digits and the next: ends of lines, and what quotes and comments
+// begin and end them with.
+const between = "\r\n \t\"'>#,\\"
 
 // runOf returns the values of the digits of base64 from at on, also over several lines,
 // whether all are hexadecimal, and what follows them.
@@ -91,7 +95,7 @@ func runOf(text []byte, at int, run []byte) (_ []byte, hex bool, next int) {
 			continue
 		}
 		to := at
-		for to < len(text) && (text[to] == '\r' || text[to] == '\n' || text[to] == ' ' || text[to] == '\t') {
+		for to < len(text) && strings.IndexByte(between, text[to]) >= 0 {
 			to++
 		}
 		if line < minWrapped || to == len(text) || digits[text[to]] == 0xff || bytes.IndexByte(text[at:to], '\n') < 0 {

@@ -5,8 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// minEscapes is how many of them a word has at least that is looked into.
-const minEscapes = 3
+// minDeep is how many of them a word has at least that is looked into in what was encoded itself: what is no text at
+// all has some.
+const minDeep = 3
 
 // escapesName is how they are called.
 const escapesName = "escapes"
@@ -27,7 +28,7 @@ func (s *search) escaped(text []byte, by string, depth int, where place) {
 			was := p
 			p.begin(at)
 			switch n := p.unescape(text[at:end]); {
-			case n < minEscapes:
+			case n == 0 || n < minDeep && depth > 0:
 				p = was
 			case depth >= maxDepth:
 				s.opaque = "it is encoded more often than can be looked at"

@@ -1,24 +1,13 @@
 package scan
 
-import (
-	"bytes"
-	"encoding/base64"
-	"encoding/hex"
-)
+import "bytes"
 
 // Known is a secret that is known by its value, and the name by which it may be told.
 type Known struct {
 	Name  string
 	Value []byte
-}
-
-// minKnown is how many bytes a value has at least that is searched for: shorter ones stand anywhere.
-const minKnown = 8
-
-// needle is a form of a known secret.
-type needle struct {
-	rule, by string
-	text     []byte
+	// Find says where in a text the value is, in whatever spelling; -1: nowhere.
+	Find func(text []byte) int
 }
 
 // With returns the rules, and what is known besides, which no policy of theirs excuses. It keeps copies
@@ -27,54 +16,35 @@ func (r *Rules) With(all []Known) *Rules {
 	out := *r
 	out.known = nil
 	for _, k := range all {
-		if len(k.Value) < minKnown {
-			continue
-		}
-		rule := "of this sandbox: " + k.Name
-		add := func(by string, text []byte) { out.known = append(out.known, needle{rule, by, text}) }
-		add("", bytes.Clone(k.Value))
-		// Runs of digits that are too short to be decoded have short values, too.
-		digits := hex.AppendEncode(nil, k.Value)
-		add("hexadecimal", digits)
-		add("hexadecimal", bytes.ToUpper(digits))
-		for shift := range 3 {
-			for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-				add("base64", within(alphabet, k.Value, shift))
-			}
-		}
+		k.Value = bytes.Clone(k.Value)
+		out.known = append(out.known, k)
 	}
 	return &out
 }
 
-// Forget overwrites what With has copied.
+// Forget overwrites the values that With has copied, and looks for them no more.
 func (r *Rules) Forget() {
-	for _, n := range r.known {
-		clear(n.text)
+	for _, k := range r.known {
+		clear(k.Value)
 	}
 	r.known = nil
 }
 
-// within is a value in base64 as it is behind so many other bytes: the digits that it shares with what is before or
-// after it are not of it.
-func within(alphabet *base64.Encoding, value []byte, shift int) []byte {
-	padded := append(make([]byte, shift), value...)
-	text := alphabet.AppendEncode(nil, padded)
-	from := (shift*8 + 5) / 6
-	to := len(padded) * 8 / 6
-	return text[from:to]
-}
-
 // match has rules, and what is known, looked for in a text.
 func (s *search) match(text []byte, by string, where place) {
-	for _, n := range s.rules.known {
-		at := bytes.Index(text, n.text)
-		if at < 0 || len(s.hits) >= maxHits || s.seen[n.rule] {
+	for _, k := range s.rules.known {
+		rule := "of this sandbox: " + k.Name
+		if len(s.hits) >= maxHits || s.seen[rule] {
 			continue
 		}
-		s.seen[n.rule] = true
-		h := Hit{Rule: n.rule, Why: "a secret that this sandbox may use", Line: where(at), By: by, Secret: bytes.Clone(n.text)}
-		if n.by != "" {
-			h.By = join(by, n.by)
+		at := k.Find(text)
+		if at < 0 {
+			continue
+		}
+		s.seen[rule] = true
+		h := Hit{Rule: rule, Why: "a secret that this sandbox may use", Line: where(at), By: by, Secret: bytes.Clone(k.Value)}
+		if !bytes.Contains(text, k.Value) {
+			h.By = join(by, "another spelling")
 		}
 		s.hits = append(s.hits, h)
 	}

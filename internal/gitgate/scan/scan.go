@@ -44,7 +44,7 @@ type Rules struct {
 	meaning  [][]int   // rules by word
 	excused  allowlist // of the generic rule alone
 	bareword []int     // rules that no word is needed for
-	known    []needle
+	known    []Known
 }
 
 // rule is one of gitleaks'.
