@@ -251,10 +251,7 @@ func (p *push) shownRef(ref string) string {
 // event is what became of the push.
 func (p *push) event(began time.Time, err error) Event {
 	e := event(p.remote, "push", began, err)
-	if e.Updates = p.shown; p.shown == nil { // it ended before the sandbox's secrets were known
-		p.rules = p.remote.rules
-		e.Updates = p.shownUpdates()
-	}
+	e.Updates = p.shown // none where it ended before the sandbox's secrets were known
 	e.Findings, e.Counts = p.found.named()
 	if k := sandbox.KindOf(err); k == sandbox.Denied || errors.Is(err, errRefused) {
 		e.Outcome = "refused"

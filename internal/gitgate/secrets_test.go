@@ -192,5 +192,9 @@ func TestOwnSecret(t *testing.T) {
 	if says := w.agent.refuses("origin", "HEAD"); !strings.Contains(says, "nobody can say whether it is in this push") || strings.Contains(says, "/home/me") {
 		t.Errorf("where it can't be read: %s", says)
 	}
-	contains(t, w.events.all[len(w.events.all)-1].Why, "/home/me/phrase is not there")
+	e := w.events.all[len(w.events.all)-1]
+	contains(t, e.Why, "/home/me/phrase is not there")
+	if len(e.Updates) > 0 {
+		t.Errorf("refs whose names nobody could look at are told: %+v", e.Updates)
+	}
 }
