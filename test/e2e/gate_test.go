@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,7 +189,8 @@ func boxProcesses(t *testing.T, h *home) (pids []int) {
 	return pids
 }
 
-// memoryHolds searches all that a process has mapped to write to.
+// memoryHolds searches all that a process has mapped to write to. What it shares is searched as the file that it is:
+// to read where that has nothing yet would give it memory, on the sandbox's account, until that is ended.
 func memoryHolds(t *testing.T, pid int, text string) bool {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -195,25 +198,42 @@ func memoryHolds(t *testing.T, pid int, text string) bool {
 		return false // it has ended
 	}
 	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if errors.Is(err, syscall.ESRCH) || errors.Is(err, fs.ErrNotExist) {
+		return false // as above
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer mem.Close()
-	buf := make([]byte, 1<<20)
+	files := map[string]bool{}
 	for line := range strings.Lines(string(maps)) {
 		var from, to int64
-		var perms string
-		if n, _ := fmt.Sscanf(line, "%x-%x %s", &from, &to, &perms); n < 3 || !strings.HasPrefix(perms, "rw") || to-from > 1<<30 {
+		var perms, offset, dev, inode string
+		if n, _ := fmt.Sscanf(line, "%x-%x %s %s %s %s", &from, &to, &perms, &offset, &dev, &inode); n < 6 || !strings.HasPrefix(perms, "rw") {
 			continue
 		}
-		for at := from; at < to; at += int64(len(buf)) - int64(len(text)) {
-			n, _ := mem.ReadAt(buf[:min(int64(len(buf)), to-at)], at)
-			if bytes.Contains(buf[:max(n, 0)], []byte(text)) {
+		if id := dev + " " + inode; strings.HasSuffix(perms, "s") {
+			if !files[id] && fileHolds(t, fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, from, to), text) {
 				return true
 			}
-			if n <= 0 {
-				break
-			}
+			files[id] = true
+		} else if to-from <= 1<<30 && spanHolds(mem, from, to, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// spanHolds searches a part of a process's memory.
+func spanHolds(mem *os.File, from, to int64, text string) bool {
+	buf := make([]byte, 1<<20)
+	for at := from; at < to; at += int64(len(buf)) - int64(len(text)) {
+		n, _ := mem.ReadAt(buf[:min(int64(len(buf)), to-at)], at)
+		if bytes.Contains(buf[:max(n, 0)], []byte(text)) {
+			return true
+		}
+		if n <= 0 {
+			break
 		}
 	}
 	return false
