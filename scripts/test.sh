@@ -77,7 +77,8 @@ stage() {
 	[ -z "$packages" ] || scripts/stage.sh "$said/$name.json" "$packages" -vet=off -shuffle=on "$@"
 }
 
-export CGO_ENABLED=1
+# A race detector waits for a second at the end of each process, and tests start many.
+export CGO_ENABLED=1 GORACE=atexit_sleep_ms=0
 stage 1-units "$(of race)" -race -p 3 -timeout 20m "$@"
 (
 	export CGO_ENABLED=0 GOFLAGS="$static"

@@ -152,7 +152,7 @@ func (m *machine) beginUnmapped(ctx context.Context, args ...string) (*child, er
 
 func (m *machine) beginWith(ctx context.Context, attr *syscall.SysProcAttr, args ...string) (*child, error) {
 	c := &child{name: args[0], cmd: role.Command(ctx, roleProbe, args)}
-	c.cmd.Env = append(c.cmd.Env, "PATH="+toolPath(), "GORACE=atexit_sleep_ms=0")
+	c.cmd.Env = append(c.cmd.Env, "PATH="+toolPath())
 	c.cmd.Dir = "/"
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.err
 	c.cmd.WaitDelay = grace / 2

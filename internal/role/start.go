@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,7 +87,7 @@ func Command(ctx context.Context, name string, args []string, files ...*os.File)
 		cmd.Err = fmt.Errorf("%s: %w", name, err)
 	}
 	cmd.Args = append([]string{name}, args...)
-	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, weak.Environ()...)
+	cmd.Env = slices.Concat([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, environment, weak.Environ())
 	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
