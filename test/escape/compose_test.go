@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
+	"github.com/carboy-sandbox/carboy/test/long"
 	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
@@ -26,7 +27,7 @@ import (
 func composeBudget(t *testing.T) time.Duration {
 	text := os.Getenv("CARBOY_ESCAPE_COMPOSE")
 	if text == "" {
-		return 45 * time.Second
+		return long.Rounds(15*time.Second, 45*time.Second)
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
