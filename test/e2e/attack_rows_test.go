@@ -21,6 +21,8 @@ type attackRow struct {
 	// unit is a package whose own test notices, where no command can try: what
 	// only a guest without a kernel in its way could send.
 	unit, test string
+	// apart is a row whose attempts, or another row's, get nowhere where more is seeded.
+	apart bool
 }
 
 func (r attackRow) seeds() []weak.Weakness { return append([]weak.Weakness{r.weak}, r.with...) }
@@ -118,7 +120,7 @@ var attackRows = []attackRow{
 	{hazard: "decimal and octal addresses", holds: "they are no names", weak: weak.NetNumbersAsked, with: []weak.Weakness{weak.NetNumbersOpen}, attempts: []string{"by-number"}},
 	{hazard: "decimal and octal addresses", holds: "nor for a policy", weak: weak.NetNumbersOpen, with: []weak.Weakness{weak.NetNumbersAsked}, attempts: []string{"by-number"}},
 	{hazard: "another sandbox", holds: "a network namespace for each", weak: weak.NetworkShared, with: []weak.Weakness{weak.NetProbeBlind}, attempts: []string{"other-sandbox"}},
-	{hazard: "a network that is not what was promised", holds: "what must fail is tried before a create returns", weak: weak.NetProbeBlind, with: []weak.Weakness{weak.NetworkShared}, attempts: []string{"host-loopback"}},
+	{hazard: "a network that is not what was promised", holds: "what must fail is tried before a create returns", weak: weak.NetProbeBlind, with: []weak.Weakness{weak.NetworkShared}, attempts: []string{"host-loopback"}, apart: true},
 
 	{hazard: "something carried out in a name's question", holds: "names that no rule is about are not asked for", weak: weak.NetDNSOpen, attempts: []string{"dns-unlisted"}},
 	{hazard: "something carried out in names that do not exist", holds: "bounds on shape and number of new names", weak: weak.NetTunnelOpen, attempts: []string{"dns-tunnel"}},
@@ -130,7 +132,7 @@ var attackRows = []attackRow{
 
 	{hazard: "a redirect with a secret", holds: "a value goes where its rule says, alone", weak: weak.NetSecretsRoam, with: []weak.Weakness{weak.NetSecretsUnlooked}, attempts: []string{"redirect-with-secret"}},
 	{hazard: "a redirect with a secret", holds: "what a request uses is held to its rule before it goes", weak: weak.NetSecretsUnlooked, with: []weak.Weakness{weak.NetSecretsRoam}, attempts: []string{"redirect-with-secret"}},
-	{hazard: "a secret in the clear", holds: "values go over TLS alone", weak: weak.NetSecretsInClear, attempts: []string{"secret-in-clear"}},
+	{hazard: "a secret in the clear", holds: "values go over TLS alone", weak: weak.NetSecretsInClear, attempts: []string{"secret-in-clear"}, apart: true},
 	{hazard: "a secret reflected", holds: "answers are searched, decoded", weak: weak.NetEchoPass, attempts: []string{"reflection"}},
 	{hazard: "a secret reflected in parts", holds: "Range and TRACE are refused", weak: weak.NetPartsPass, attempts: []string{"in-parts"}},
 	{hazard: "a secret in an answer that breaks off", holds: "what is held back goes on at a good end alone", weak: weak.NetHeldPass, unit: "internal/egress/inject", test: "TestBrokenOffAnswers"},
@@ -150,7 +152,7 @@ var attackRows = []attackRow{
 	{hazard: "more connections than the bound", holds: heldByBounds, weak: weak.NetFlowsUnbounded, with: []weak.Weakness{weak.NetBoundsOff, weak.NetConnectionsUnbounded}, attempts: []string{"too-many-connections"}},
 	{hazard: "more connections than the bound", holds: heldByBounds, weak: weak.NetConnectionsUnbounded, with: []weak.Weakness{weak.NetBoundsOff, weak.NetFlowsUnbounded}, attempts: []string{"too-many-connections"}},
 	{hazard: "an upstream that never ends", holds: "the rule's limit of bytes", weak: weak.NetLimitsOff, attempts: []string{"endless-answer"}},
-	{hazard: "an upstream that answers before it is asked", holds: "its connection is used for its own host alone", weak: weak.NetPoolShared, attempts: []string{"answer-before-asked"}},
+	{hazard: "an upstream that answers before it is asked", holds: "its connection is used for its own host alone", weak: weak.NetPoolShared, attempts: []string{"answer-before-asked"}, apart: true},
 	{hazard: "certificates: wrong name, expired, with a NUL, unsigned", holds: "upstreams are verified", weak: weak.NetUpstreamUnverified, attempts: []string{"bad-certificates"}},
 
 	{hazard: "a request that a rule has a person asked about", holds: "the gate holds it until one has answered", weak: weak.NetAskOff, unit: "internal/policy", test: "TestAsk"},

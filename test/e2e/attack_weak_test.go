@@ -19,50 +19,81 @@ import (
 	"github.com/carboy-sandbox/carboy/test/long"
 )
 
-// TestAttacksSucceedWhereWeak takes away what holds each row, and wants the
-// same attempts to get through.
+// TestAttacksSucceedWhereWeak takes away what holds attempts, and wants the same attempts to
+// get through: in make test all that holds the attempts of a sandbox at once, and what the test
+// of one package notices; in make test-long each row by itself.
 func TestAttacksSucceedWhereWeak(t *testing.T) {
+	if !long.On() {
+		for _, b := range attackBoxes {
+			t.Run("all/"+b.name, func(t *testing.T) {
+				t.Parallel()
+				b.succeed(t)
+			})
+		}
+	}
 	for _, r := range triedRows() {
 		t.Run(r.name(), func(t *testing.T) {
 			t.Parallel()
 			if r.unit != "" {
 				unitNotices(t, r)
-				return
+			} else {
+				r.succeeds(t)
 			}
-			for _, got := range r.attempt(t, r.seeds()) {
-				if got.Found == "" {
-					t.Errorf("%s gets nowhere: %s", got.Name, got.Error)
-				}
-				t.Logf("%s: %s", got.Name, got.Found)
-			}
-			if len(r.with) == 0 {
-				return
-			}
-			t.Run("not by the others alone", func(t *testing.T) {
-				for _, got := range r.attempt(t, r.with) {
-					if got.Found != "" {
-						t.Errorf("%s does not depend on %s: %s", got.Name, r.weak, got.Found)
-					}
-				}
-			})
 		})
 	}
 }
 
-// triedRows returns the rows that are tried: in make test one for each attempt, and one that a
-// package's own test notices.
-func triedRows() (rows []attackRow) {
-	seen := map[string]bool{}
+// triedRows returns the rows that are tried one by one.
+func triedRows() []attackRow {
+	if long.On() {
+		return attackRows
+	}
+	i := slices.IndexFunc(attackRows, func(r attackRow) bool { return r.unit != "" })
+	return append(slices.DeleteFunc(slices.Clone(attackRows), func(r attackRow) bool { return !r.apart }), attackRows[i])
+}
+
+// succeed makes all attempts of a sandbox that lacks all that holds any of them.
+func (b attackBox) succeed(t *testing.T) {
+	var names []string
+	var seeds []weak.Weakness
 	for _, r := range attackRows {
-		checks := r.attempts
-		if r.unit != "" {
-			checks = []string{"a package's test"}
-		}
-		if long.Fresh(seen, checks...) {
-			rows = append(rows, r)
+		if !r.apart && len(r.attempts) > 0 && slices.Contains(b.attempts, r.attempts[0]) {
+			names, seeds = append(names, r.attempts...), append(seeds, r.seeds()...)
 		}
 	}
-	return rows
+	slices.Sort(names)
+	slices.Sort(seeds)
+	all, err := weakened(t, slices.Compact(seeds)).attack(b, slices.Compact(names))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range all {
+		if got.Found == "" {
+			t.Errorf("%s gets nowhere: %s", got.Name, got.Error)
+		}
+		t.Logf("%s: %s", got.Name, got.Found)
+	}
+}
+
+// succeeds makes a row's attempts without what holds them. Where something else holds them, too,
+// they get nowhere while only that is missing.
+func (r attackRow) succeeds(t *testing.T) {
+	for _, got := range r.attempt(t, r.seeds()) {
+		if got.Found == "" {
+			t.Errorf("%s gets nowhere: %s", got.Name, got.Error)
+		}
+		t.Logf("%s: %s", got.Name, got.Found)
+	}
+	if len(r.with) == 0 {
+		return
+	}
+	t.Run("not by the others alone", func(t *testing.T) {
+		for _, got := range r.attempt(t, r.with) {
+			if got.Found != "" {
+				t.Errorf("%s does not depend on %s: %s", got.Name, r.weak, got.Found)
+			}
+		}
+	})
 }
 
 // attempt makes a row's attempts where seeds are missing. A sandbox that is
@@ -123,6 +154,7 @@ func unitNotices(t *testing.T, r attackRow) {
 // TestEveryWeaknessOfTheGateHasARow reads the names from their source. Those in
 // doc.go are of the walls, and test/escape has their rows.
 func TestEveryWeaknessOfTheGateHasARow(t *testing.T) {
+	t.Parallel()
 	names := weaknesses(t)
 	if len(names) < 40 {
 		t.Fatalf("found only %d weaknesses: %q", len(names), names)
@@ -170,6 +202,7 @@ func weaknesses(t *testing.T) (names []weak.Weakness) {
 
 // TestEveryAttemptHasARow wants each attempt in one sandbox and in a row.
 func TestEveryAttemptHasARow(t *testing.T) {
+	t.Parallel()
 	dir, err := attackerDir()
 	if err != nil {
 		t.Fatal(err)
@@ -205,6 +238,7 @@ var updateAttacks = flag.Bool("update-attacks", false, "write the table into doc
 
 // TestThreatModelHasTheAttacks compares the document's table with ours.
 func TestThreatModelHasTheAttacks(t *testing.T) {
+	t.Parallel()
 	file := filepath.FromSlash("../../docs/threat-model.md")
 	raw, err := os.ReadFile(file)
 	if err != nil {
