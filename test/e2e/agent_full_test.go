@@ -9,7 +9,8 @@ import (
 // TestAgentOnFullDisk: an agent for which there is no room does not start, says which disk
 // is full, and leaves nothing; it starts once there is room.
 func TestAgentOnFullDisk(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newDiskHome(t, smallDisk, 40_000)
 		repo := agentWorld(t, h)
 		h.edit(h.dir, map[string]string{"tools/fakeagent": "#!/bin/sh\necho well\n", "config/carboy/agents/fake.toml": roomyProvider})

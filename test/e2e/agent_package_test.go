@@ -29,8 +29,9 @@ none = true
 // TestAgentFromItsPackage runs an agent that is not on this machine: a template is built
 // once, from the registry alone, and no run after that needs it.
 func TestAgentFromItsPackage(t *testing.T) {
+	t.Parallel()
 	needs(t, "npm")
-	behindEach(t, func(t *testing.T, wall string) {
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		site := http.NewServeMux()
 		nodePublished(site, map[string]any{"name": "fakepacked", "version": "1.0.0", "bin": map[string]string{"fakepacked": "index.js"}}, map[string]string{

@@ -22,8 +22,9 @@ var refusedAgents = []struct{ name, key, host, status, ask string }{
 // TestAgentKeyRefused has each model refuse a key as its API does: one line says so, the
 // exit code is the program's, and nothing is said of a key that is good.
 func TestAgentKeyRefused(t *testing.T) {
+	t.Parallel()
 	const good = "a_key_that_the_model_takes_0123456789"
-	behindEach(t, func(t *testing.T, wall string) {
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.sites(worldA, fakemodel.NewServer(good).Handlers())
 		h := w.home()

@@ -117,6 +117,7 @@ func walled(t *testing.T, model http.Handler, f func(t *testing.T, w *world, h *
 // TestAgent runs an agent in a repository: it is set up, its key stays outside while the
 // conversation goes on, what it did is told, and it goes on where it was.
 func TestAgent(t *testing.T) {
+	t.Parallel()
 	model := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the model's answer\n") })
 	walled(t, model, func(t *testing.T, w *world, h *home, wall string) {
 		repo := agentWorld(t, h)
@@ -174,8 +175,9 @@ func TestAgent(t *testing.T) {
 
 // TestAgentMistakes holds what is said where it can't run, and that nothing is left then.
 func TestAgentMistakes(t *testing.T) {
+	t.Parallel()
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
-	behindEach(t, func(t *testing.T, wall string) {
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.https("model.test", worldA, refuses)
 		h := w.home()

@@ -86,7 +86,8 @@ const askURL = "https://api.example.com/v1/items"
 
 // A request waits; allowed, it passes, and one that differs is asked about anew.
 func TestAskHolds(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		w, h, name := askBox(t, wall, "120s")
 		first := h.asking(name, "curl", "-sS", "-X", "POST", "-d", "x=1", askURL)
 		q := h.waits(1)[0]
@@ -159,7 +160,8 @@ func refusedWith(t *testing.T, r result, code string) {
 
 // Nobody answers, the daemon dies, the gate dies, the policy changes: refused.
 func TestAskFailsClosed(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		w, h, name := askBox(t, wall, "8s")
 		late := h.asking(name, "curl", "-sS", askURL)
 		refusedWith(t, <-late, "approval_expired")
@@ -236,6 +238,7 @@ func (h *home) anew(before int64) (id int64) {
 // A rule is written, and holds. What else waits is decided under it: it is let go where the rule
 // is about that too, and waits on where not.
 func TestAskAlways(t *testing.T) {
+	t.Parallel()
 	w, h, name := askBox(t, "process", "60s")
 	held := h.asking(name, "curl", "-sS", askURL+"?a=b")
 	id := fmt.Sprint(h.waits(1)[0].ID)
@@ -336,6 +339,7 @@ print(json.dumps(codes))
 // Nothing that can be reached from inside answers: not the gate, by any of its
 // ports, nor the daemon.
 func TestAskNobodyInsideAnswers(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		w, h, name := askBox(t, wall, "300s")
 		held := h.asking(name, "curl", "-sS", askURL)
@@ -379,6 +383,7 @@ true
 // A secret goes out once a person has said so, and the request does without asking
 // where it has none.
 func TestAskSecret(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.https("api.github.com", worldA, nil)
 	h := w.home("GITHUB_TOKEN=" + realToken)
@@ -409,6 +414,7 @@ ask: {timeout: 30s}
 // A connection that nobody reads waits too, and is reset when it is denied; one whose
 // client has gone is not asked about any more.
 func TestAskConnection(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.resolve("db.example.com", worldB)
 	l := w.listen(worldB + ":5432")
@@ -439,6 +445,7 @@ rules:
 // A client that leaves takes its question along, also one whose body was not read: as
 // far as that fits into the connection, for behind the rest nothing can be seen to end.
 func TestAskWithdrawn(t *testing.T) {
+	t.Parallel()
 	w, h, name := askBox(t, "process", "300s")
 	body := h.write("body", strings.Repeat("x", 64<<10))
 	h.ok("cp", body, name+":/tmp/body")

@@ -10,6 +10,7 @@ import (
 // Each request with a body is asked about by itself, and what some server takes for
 // another request is not asked about.
 func TestAskShowsWhatGoes(t *testing.T) {
+	t.Parallel()
 	w, h, name := askBox(t, "process", "60s")
 	first := h.asking(name, "curl", "-sS", "-d", "amount=1", askURL)
 	h.waits(1)
@@ -42,6 +43,7 @@ func TestAskShowsWhatGoes(t *testing.T) {
 // A rule that is about an address has a person see that, whatever the name, and what
 // is allowed goes there alone.
 func TestAskAddress(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, a := range []string{worldA, worldB} {
 		l := w.listen(a + ":18999")

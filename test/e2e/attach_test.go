@@ -133,6 +133,7 @@ done`
 // TestAttach: a terminal is closed, its client killed, the daemon too: the command goes on, and
 // another terminal shows what the first did, and goes on with it, to its exit code.
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		h.ok("run", "-d", "-t", "--name", "web", "--isolation", wall, "--", "bash", "-c", turn)
 		first := h.sit(t, 91, 33, "attach", "web")
@@ -183,6 +184,7 @@ func TestAttach(t *testing.T) {
 // TestAttachSlowly: who takes a while between Ctrl-P and Ctrl-Q leaves all the same, and the
 // command has had Ctrl-P by then, as one that is typed for the command alone.
 func TestAttachSlowly(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	h.ok("run", "-d", "-t", "--name", "web", "--isolation", "process", "--", "sh", "-c", "stty raw -echo; printf ready; dd bs=1 count=1 2>/dev/null | od -An -to1; exec sleep 1000")
 	s := h.sit(t, 80, 24, "attach", "web")
@@ -201,6 +203,7 @@ func TestAttachSlowly(t *testing.T) {
 // TestAttachWho: without a name of a command it is the main one, or the only one; where that is
 // not told, the error lists them.
 func TestAttachWho(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create("--isolation", "process")
 	if r := h.run(nil, "attach", name); r.code != 125 || !strings.Contains(r.stderr, "no command runs in it") {

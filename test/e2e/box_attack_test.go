@@ -14,6 +14,7 @@ import (
 // directories of the host: a session that had them could read and change the
 // skills of all. The control is a directory beside it.
 func TestBoxSkillStoreIsClosed(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -46,7 +46,8 @@ func sh(t *testing.T, c *boxservice.Client, spec boxservice.Spec, cmd string) st
 // A runtime that is killed has its sessions, their files and their processes
 // again when it is started again; a reader of a process misses no line.
 func TestBoxKilled(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newHome(t)
 		c := boxClient(t, h.boxServe(wall, nil))
 		for i := range 3 {
@@ -100,7 +101,8 @@ func TestBoxKilled(t *testing.T) {
 // Two runtimes on one machine leave each other alone, though one reaps, ends, is
 // killed and is started again.
 func TestBoxTwoRuntimes(t *testing.T) {
-	behindSome(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		one, two := newHome(t), newHome(t)
 		reaping := map[string]any{"session_ttl_sec": 1}
 		c1, c2 := boxClient(t, one.boxServe(wall, reaping)), boxClient(t, two.boxServe(wall, nil))
@@ -146,6 +148,7 @@ func TestBoxTwoRuntimes(t *testing.T) {
 // A session's time to live passes while a command runs in it: the command ends
 // well, and the session goes only once it is idle. What it had wakes again.
 func TestBoxBusyIsNotIdle(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	c := boxClient(t, h.boxServe("process", map[string]any{"session_ttl_sec": 1}))
 	spec := boxservice.NewSpec("busy", "")
@@ -164,6 +167,7 @@ func TestBoxBusyIsNotIdle(t *testing.T) {
 // A client that goes away in the middle of a command takes the command along,
 // and nothing else.
 func TestBoxClientVanishes(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	addr := h.boxServe("process", nil)
 	c := boxClient(t, addr)
@@ -210,6 +214,7 @@ func pidsOf(cmdline string) (pids []string) {
 // A workspace that is the host's has a soft quota: a command is stopped soon
 // after it has passed it, and a session that is over it ends, as LangBot's do.
 func TestBoxSoftQuota(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	root := filepath.Join(h.dir, "shared")
 	if err := os.Mkdir(root, 0o777); err != nil {
@@ -248,6 +253,7 @@ func TestBoxSoftQuota(t *testing.T) {
 
 // A full disk of the daemon refuses what is new in words, and loses nothing.
 func TestBoxDiskFull(t *testing.T) {
+	t.Parallel()
 	h := newSmallHome(t, "192m")
 	c := boxClient(t, h.boxServe("process", nil))
 	spec := boxservice.NewSpec("early", "")
@@ -273,6 +279,7 @@ func TestBoxDiskFull(t *testing.T) {
 
 // A signal ends the runtime in order: sessions stay for the next one.
 func TestBoxServeEnds(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	c := boxClient(t, h.boxServe("process", nil))
 	sh(t, c, boxservice.NewSpec("stays", ""), "echo kept > f")

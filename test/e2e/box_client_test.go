@@ -20,6 +20,7 @@ import (
 
 // TestBoxClient has what a platform in Go does with contrib/boxservice beyond commands.
 func TestBoxClient(t *testing.T) {
+	t.Parallel()
 	w := newBoxWorld(t, "process", nil)
 	w.testWorkspaces(t)
 	w.testSkills(t)
@@ -171,6 +172,7 @@ func (w *boxWorld) testShared(t *testing.T) {
 // TestBoxChild has a service whose runtime is a child: the real one, over its
 // standard input and output. Sessions outlive it.
 func TestBoxChild(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}

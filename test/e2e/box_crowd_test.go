@@ -128,6 +128,7 @@ func dialMany(t *testing.T, addr string, n int) (all []net.Conn) {
 // A client that vanishes in the middle of an upload, of many, leaves nothing of
 // them, and takes nothing from others.
 func TestBoxUploadsVanish(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	addr := h.boxServe("process", nil)
 	c := boxClient(t, addr)

@@ -94,7 +94,8 @@ func pidsWith(text string) (pids []int) {
 // A session whose sandbox is killed from outside says so, ends its process and
 // its reader, and has another sandbox at its next command.
 func TestBoxSandboxKilled(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newBoxWorld(t, wall, nil)
 		w.exec(t, "hit", "echo x > f")
 		w.exec(t, "other", "echo other > f")
@@ -137,9 +138,10 @@ func TestBoxSandboxKilled(t *testing.T) {
 // A session whose sandbox stands still is given up in a while, in words, and no
 // other waits for it; nor does a runtime that is started meanwhile.
 func TestBoxSandboxStopped(t *testing.T) {
+	t.Parallel()
 	long.Only(t, "it takes half a minute")
 	const silence = 15
-	behindEach(t, func(t *testing.T, wall string) {
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		w := newBoxWorld(t, wall, map[string]any{"silence_sec": silence})
 		w.exec(t, "still", "true")
 		w.exec(t, "other", "echo other > f")

@@ -9,6 +9,7 @@ import (
 
 // TestBoxDaemons has what becomes of sessions where daemons come and go.
 func TestBoxDaemons(t *testing.T) {
+	t.Parallel()
 	w := newBoxWorld(t, "process", nil)
 	w.subtest(t, "runtimes-leave-each-other-alone", func(t *testing.T) {
 		w.exec(t, "mine", "echo mine > /tmp/mine")
@@ -72,6 +73,7 @@ func echo(t *testing.T, c *boxservice.Client, text string) {
 // TestBoxWalls has the same over each wall: a command, a conflict, a timeout
 // and a process.
 func TestBoxWalls(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newBoxWorld(t, wall, nil)
 		w.subtest(t, "commands", func(t *testing.T) {

@@ -50,17 +50,6 @@ func newDiskHome(t *testing.T, size, inodes int) *home {
 	return h
 }
 
-// behindSome is behindEach where there is time for it, and else behind the
-// quickest wall.
-func behindSome(t *testing.T, f func(t *testing.T, wall string)) {
-	t.Helper()
-	if long.On() {
-		behindEach(t, f)
-		return
-	}
-	t.Run("process", func(t *testing.T) { f(t, "process") })
-}
-
 // diskFull is what a user is told of a full disk, which is that of path.
 func (h *home) diskFull(err error) string {
 	if err == nil {
@@ -211,7 +200,8 @@ func (w *fullWorld) restarted(t *testing.T, kill bool) {
 // needs room; all else goes on, sessions are deleted, the daemon starts again,
 // and nothing is lost of what was written before.
 func TestBoxFullDisk(t *testing.T) {
-	behindSome(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newFullWorld(t, wall, 256, 8192)
 		// What falls asleep gives room back.
 		until(t, func() bool {

@@ -66,7 +66,8 @@ func steps(skills []boxservice.Mount) []step {
 // it is started again: each sandbox is a session's, no file of one is lost, and
 // what was not finished can be done again.
 func TestBoxKilledInTheMiddle(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		var w *boxWorld
 		t.Cleanup(func() { // once all else has ended
 			if w != nil {

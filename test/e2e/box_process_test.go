@@ -13,6 +13,7 @@ import (
 
 // TestBoxProcesses has what managed processes do beyond the original's.
 func TestBoxProcesses(t *testing.T) {
+	t.Parallel()
 	w := newBoxWorld(t, "process", nil)
 	w.testLines(t)
 	w.testTurns(t)

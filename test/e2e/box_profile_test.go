@@ -14,6 +14,7 @@ import (
 // TestBoxProfiles has what LangBot's own tests ask of profiles and quotas, by
 // their names, against a real runtime.
 func TestBoxProfiles(t *testing.T) {
+	t.Parallel()
 	w := newBoxWorld(t, "process", nil)
 	w.testProfiles(t)
 	w.testQuota(t)

@@ -15,6 +15,7 @@ import (
 // TestBoxRegistersSkills has skills taken from workspaces, by the paths that
 // their platform knows them under.
 func TestBoxRegistersSkills(t *testing.T) {
+	t.Parallel()
 	w := newBoxWorld(t, "process", nil)
 	w.subtest(t, "from-a-workspace-on-another-machine", func(t *testing.T) {
 		const root = "/srv/of-another-machine/data/box"

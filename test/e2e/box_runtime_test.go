@@ -24,6 +24,7 @@ func show(v any) string {
 // TestBoxRuntime has what LangBot's own tests ask of its runtime and of its
 // client, by their names, over a real connection.
 func TestBoxRuntime(t *testing.T) {
+	t.Parallel()
 	w := newBoxWorld(t, "process", nil)
 	w.testReuse(t)
 	w.testObserved(t)

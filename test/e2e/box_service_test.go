@@ -14,6 +14,7 @@ import (
 // TestBoxService has what LangBot's own tests ask of its BoxService, by their
 // names, against a real runtime with real sandboxes.
 func TestBoxService(t *testing.T) {
+	t.Parallel()
 	w := newBoxWorld(t, "process", nil)
 	w.testSessionIDs(t)
 	w.testMounts(t)

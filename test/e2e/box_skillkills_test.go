@@ -81,6 +81,7 @@ func changes(pack boxservice.Zip, mount boxservice.Mount) []change {
 // A runtime that is killed in the middle of a change of a skill of several MiB
 // has it as it was or as it was to be, and so have its sessions.
 func TestBoxKilledWithSkills(t *testing.T) {
+	t.Parallel()
 	moments := []time.Duration{30 * time.Millisecond}
 	if long.On() {
 		moments = nil

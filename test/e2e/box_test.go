@@ -66,6 +66,7 @@ func scenarios(t *testing.T, addr string, names ...string) map[string]json.RawMe
 // A client that was written from the description of LangBot's protocol alone,
 // in another language, finds all of it.
 func TestBoxByItsDescription(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		wall  string
 		names []string
@@ -83,6 +84,7 @@ func TestBoxByItsDescription(t *testing.T) {
 
 // Many sessions at once have an answer to each of their commands.
 func TestBoxManySessions(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	addr := h.boxServe("process", nil)
 	scenarios(t, addr, "load:64,5")

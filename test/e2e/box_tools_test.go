@@ -27,7 +27,8 @@ func (h *home) api() *client.Client {
 
 // TestSessionTools uses a session's tools and attachments through the daemon.
 func TestSessionTools(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.boxServe(wall, nil)
 		h.ok("session", "exec", "--session", "ann", "--", "echo one > f")
@@ -134,6 +135,7 @@ func wantTold(t *testing.T, h *home) {
 // TestBoxHardQuota fills workspaces whose quota is a file system's own: nothing
 // beyond it gets in, whichever wall, and whoever owns the workspace.
 func TestBoxHardQuota(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		c := boxClient(t, h.boxServe(wall, nil))
@@ -204,6 +206,7 @@ func growsWhenFree(t *testing.T, h *home, c *boxservice.Client, spec boxservice.
 // TestBoxNotices has what a process and a session are otherwise than asked reach
 // both doors.
 func TestBoxNotices(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	c := boxClient(t, h.boxServe("process", nil))
 	if _, err := c.Init(t.Context(), map[string]any{"local": map[string]any{"host_root": "/nowhere/box"}}); err != nil {

@@ -12,6 +12,7 @@ import (
 // A binary that go install made has no programs to carry: each command that needs one
 // says so in its first line, and what to do instead; the others work.
 func TestBinaryWithoutPrograms(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	root, err := filepath.Abs("../..")
 	if err != nil {

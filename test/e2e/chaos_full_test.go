@@ -94,7 +94,8 @@ func fillOnce(t testing.TB, f *os.File) (n int64) {
 // A disk that is full fails a create with words for it, and leaves nothing of
 // it; what was there goes on, and all is well once there is room.
 func TestStateDiskFull(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newSmallHome(t, "192m")
 		before := h.create("--isolation", wall, "--disk", "32m")
 		h.ok("exec", before, "--", "sh", "-c", "echo work > /workspace/f")
@@ -127,6 +128,7 @@ func TestStateDiskFull(t *testing.T) {
 
 // A daemon can't be started on a full disk, says so, and can be after.
 func TestDaemonStartsOnFullDisk(t *testing.T) {
+	t.Parallel()
 	h := newSmallHome(t, "16m")
 	free := h.fill(0)
 	r := h.runFor(time.Minute, nil, "ls")

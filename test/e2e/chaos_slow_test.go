@@ -47,7 +47,7 @@ func TestSlowReaders(t *testing.T) {
 	if long.On() {
 		watched = 6 * time.Second
 	}
-	behindEach(t, func(t *testing.T, wall string) {
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newHome(t)
 		name := h.create("--isolation", wall)
 		c := h.client(t)

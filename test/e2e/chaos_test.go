@@ -18,6 +18,7 @@ import (
 // A daemon that is killed at any moment of a create, a stop or a remove leaves
 // either the sandbox, whole, or nothing of it.
 func TestDaemonKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	h.create("--name", "kept")
 	h.ok("exec", "kept", "--", "sh", "-c", "echo work > /workspace/f")
@@ -63,6 +64,7 @@ func (h *home) cutShort(after time.Duration, args ...string) {
 // The wall's own processes die, one at a time: the sandbox is told as ended,
 // and the next command starts it again with its work.
 func TestWallProcessesKilled(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create()
 	h.ok("exec", name, "--", "sh", "-c", "echo work > /workspace/f")

@@ -25,6 +25,17 @@ func behindEach(t *testing.T, test func(t *testing.T, wall string)) {
 	}
 }
 
+// behindOne makes a test of what does not depend on a wall: in make test behind the one that is
+// named, in make test-long behind each.
+func behindOne(t *testing.T, wall string, test func(t *testing.T, wall string)) {
+	t.Helper()
+	if long.On() {
+		behindEach(t, test)
+		return
+	}
+	t.Run(wall, func(t *testing.T) { test(t, wall) })
+}
+
 // inside lists the host's processes of a sandbox, by their control group.
 func inside(id string) []int {
 	var pids []int
@@ -58,6 +69,7 @@ func (h *home) id(name string) string {
 // among them where the host can see it. Whatever it was, the sandbox either
 // goes on or has ended, is told as such, and starts again with its work.
 func TestSandboxProcessesKilled(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		name := h.create("--isolation", wall)
@@ -109,6 +121,7 @@ func (h *home) worksOn(when, name string) {
 // All of a sandbox's processes die at some moment of a command line. It ends,
 // with success or with an error that says something, and never hangs.
 func TestSandboxKilledDuring(t *testing.T) {
+	t.Parallel()
 	steps := []struct {
 		name string
 		args func(h *home, name string) []string
@@ -154,6 +167,7 @@ func TestSandboxKilledDuring(t *testing.T) {
 // The processes of a sandbox that is being made die: the create fails and
 // leaves nothing, or the sandbox is whole.
 func TestSandboxKilledDuringCreate(t *testing.T) {
+	t.Parallel()
 	moments := long.Moments(2, 8, 10*time.Millisecond)
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)

@@ -266,6 +266,7 @@ func proxyCases() []clientCase {
 // without a flag or file that says whom to trust: behind both walls, for root and for
 // an ordinary user; whatever is not about that, once behind each wall and once for each.
 func TestStockClients(t *testing.T) {
+	t.Parallel()
 	w, sumKey := clientWorld(t)
 	env := []string{"ANTHROPIC_API_KEY=" + modelKey, "OPENAI_API_KEY=" + modelKey, "GITHUB_TOKEN=" + realToken}
 	trust := trustCases("web.example")

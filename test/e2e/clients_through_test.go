@@ -15,6 +15,7 @@ import (
 // With the network on and no rule about a host, its TLS is between it and the
 // client: the client sees the server's own certificate, and may pin it.
 func TestPassedThrough(t *testing.T) {
+	t.Parallel()
 	needs(t, "curl", "openssl", "node")
 	w := newWorld(t)
 	cert := w.certificate(nil, "pinned.example")
@@ -75,6 +76,7 @@ func TestPassedThrough(t *testing.T) {
 
 // One line at a run's end says what was refused, and what would allow it.
 func TestRefusedLine(t *testing.T) {
+	t.Parallel()
 	needs(t, "curl")
 	w := newWorld(t)
 	index, files := pythonSites()
@@ -120,6 +122,7 @@ func lastLines(text string, n int) string {
 // try again; what was asked for is told at the end of a command and on the record,
 // of a run that has ended too.
 func TestAskedWithoutNetwork(t *testing.T) {
+	t.Parallel()
 	needs(t, "curl", "python3")
 	w := newWorld(t)
 	crossed(t, func(t *testing.T, wall, who string) {

@@ -11,6 +11,7 @@ import (
 // the placeholder and the gate's key, and the key is nowhere inside. The same
 // words to another host are refused.
 func TestAgentConversation(t *testing.T) {
+	t.Parallel()
 	const turns = 5
 	script := `
 env > transcript
@@ -20,7 +21,7 @@ for i in 1 2 3 4 5; do
 done
 curl -sS -w ' %{http_code}\n' -d @ask https://notes.example/
 `
-	behindEach(t, func(t *testing.T, wall string) {
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		needs(t, "curl")
 		w := newWorld(t)
 		w.https("api.anthropic.com", worldA, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -21,6 +21,7 @@ import (
 )
 
 func TestDaemonDiesDuringExec(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -96,6 +97,7 @@ func TestMuchOutput(t *testing.T) {
 }
 
 func TestSandboxOutlivesDaemon(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create()
 	h.ok("exec", "--detach", name, "--", "sh", "-c", "echo $$ > /tmp/pid; exec sleep 1000")
@@ -106,6 +108,7 @@ func TestSandboxOutlivesDaemon(t *testing.T) {
 }
 
 func TestStopKeepsWork(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create()
 	h.ok("exec", name, "--", "sh", "-c", "echo one > /workspace/f; echo two > ~/g")
@@ -146,6 +149,7 @@ func TestCyclesLeaveNothing(t *testing.T) {
 // A daemon that was stopped has left, with all that it kept warm, by the time
 // that the command returns, however far it had got with it.
 func TestStopEndsThePool(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	config := filepath.Join(h.dir, "config", "carboy")
 	if err := errors.Join(os.MkdirAll(config, 0o700), os.WriteFile(filepath.Join(config, "config.json"), []byte(`{"pool": 2}`), 0o600)); err != nil {
@@ -177,28 +181,18 @@ func TestStopEndsThePool(t *testing.T) {
 // TestReplacedBinary has another program take the place of the daemon's while
 // it runs, as an upgrade does: sandboxes start from the one that it is.
 func TestReplacedBinary(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		exe := filepath.Join(t.TempDir(), "carboy")
-		raw, err := os.ReadFile(carboy)
-		if err == nil {
-			err = os.WriteFile(exe, raw, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, copyFile(exe, carboy, 0o755))
 		installed := h.command(t.Context(), "ls")
 		installed.Path = exe
 		if out, err := installed.CombinedOutput(); err != nil { // it starts the daemon
 			t.Fatalf("%v: %s", err, out)
 		}
-		err = os.Remove(exe)
-		if err == nil {
-			err = os.WriteFile(exe, []byte("#!/bin/sh\nexit 1\n"), 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(exe))
+		must(t, os.WriteFile(exe, []byte("#!/bin/sh\nexit 1\n"), 0o755))
 		h.ok("create", "--isolation", wall, "--name", "after")
 		if got := h.ok("exec", "after", "--", "echo", "works"); got != "works\n" {
 			t.Errorf("it says %q", got)

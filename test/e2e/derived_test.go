@@ -11,6 +11,7 @@ import (
 // What a key was given to let others in with ends with that key: the token of a volume, and
 // the link by which files for a template are sent.
 func TestTokensEndWithTheirKey(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	url := h.serve(newE2BKey())
 	ask := func(method, path, header, secret, body string) (status int, text string) {

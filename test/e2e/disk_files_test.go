@@ -234,6 +234,7 @@ func (h *home) own(t *testing.T, dir string) {
 // TestDiskOfStopped: what carboy disk ls lists of a stopped sandbox is what was seen inside
 // before, behind each wall, as root and as an ordinary user, whatever it started from.
 func TestDiskOfStopped(t *testing.T) {
+	t.Parallel()
 	crossed(t, func(t *testing.T, wall, who string) {
 		var h *home
 		if who == "root" {
@@ -264,7 +265,8 @@ func TestDiskOfStopped(t *testing.T) {
 // TestDiskScrubbed: what was in /run of a stopped sandbox can't be found in its image once it is
 // scrubbed, nor in one that is exported; and the sandbox goes on.
 func TestDiskScrubbed(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newHome(t)
 		name := h.create("--isolation", wall, "--disk", "64m")
 		h.change(wall, name)
@@ -342,6 +344,7 @@ func holds(t *testing.T, file, text string) bool {
 
 // TestDiskWithoutImage: an ordinary user's disks are directories, of which there is no image.
 func TestDiskWithoutImage(t *testing.T) {
+	t.Parallel()
 	h := newWorld(t).ordinaryHome(carboy)
 	name := h.create()
 	h.ok("exec", name, "--", "sh", "-c", "echo hello >/workspace/f")

@@ -110,6 +110,7 @@ func refusedFull(t *testing.T, h *home, r result) {
 // A writer that fills the host's disk is held, whatever happens meanwhile; it goes on when
 // there is room, and nothing that was synced is lost.
 func TestDiskFullHoldsWriters(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newDiskHome(t, smallDisk, 40_000)
 		h.ok("create", "--isolation", wall, "--name", "asleep", "--disk", "64m")
@@ -185,7 +186,8 @@ func (h *home) checkRound(t *testing.T, round int, name string, w *writer) {
 
 // A sandbox that is held can be removed, and its room lets another go on.
 func TestHeldIsRemoved(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newDiskHome(t, smallDisk, 40_000)
 		one, two := h.create("--isolation", wall, "--disk", "1g"), h.create("--isolation", wall, "--disk", "1g")
 		free := h.leave(2 * roundBefore)
@@ -205,6 +207,7 @@ func TestHeldIsRemoved(t *testing.T) {
 
 // What is held is held by us: without that, what a sandbox was told is synced is gone.
 func TestDiskFullUnheld(t *testing.T) {
+	t.Parallel()
 	bin := os.Getenv("CARBOY_WEAK_BIN")
 	if bin == "" {
 		t.Skip("CARBOY_WEAK_BIN is not set: make weak builds it")
@@ -237,7 +240,8 @@ func TestDiskFullUnheld(t *testing.T) {
 
 // Who waits for a command that is held is told, once when it begins and once when it ends.
 func TestHeldIsSaid(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newDiskHome(t, smallDisk, 40_000)
 		name := h.create("--isolation", wall, "--disk", "1g")
 		free := h.leave(roundBefore)

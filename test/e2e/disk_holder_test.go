@@ -39,8 +39,9 @@ func (h *home) holder() (pid int, ok bool) {
 // Where the process that holds the disks is killed under a writer, another goes on: it
 // sees a pause, and nothing that was synced is lost.
 func TestHolderKilled(t *testing.T) {
+	t.Parallel()
 	asksAgain(t)
-	behindEach(t, func(t *testing.T, wall string) {
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newDiskHome(t, smallDisk, 40_000)
 		name := h.create("--isolation", wall, "--disk", "64m")
 		h.ok("stop", name) // its disk is shown a second time
@@ -68,7 +69,8 @@ func TestHolderKilled(t *testing.T) {
 // Where the daemon is killed too, nobody can go on. That is said, and what was synced
 // before is there after the next start.
 func TestHolderAndDaemonKilled(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newDiskHome(t, smallDisk, 40_000)
 		name := h.create("--isolation", wall, "--disk", "64m")
 		w := h.writeBlocks(name)

@@ -59,13 +59,7 @@ func diagnose(t *testing.T, uid uint32) map[string]diagnosed {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(dir, "carboy") // where every user can reach it
-	raw, err := os.ReadFile(carboy)
-	if err == nil {
-		err = os.WriteFile(bin, raw, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, copyFile(bin, carboy, 0o755))
 	cmd := exec.CommandContext(context.Background(), bin, "doctor", "--json")
 	cmd.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "XDG_STATE_HOME=" + dir + "/state", "XDG_CACHE_HOME=" + dir + "/cache"}
 	cmd.Dir = dir

@@ -29,22 +29,19 @@ import (
 // e2bWalls are those that E2B's clients are tried over.
 var e2bWalls = []string{"gvisor", "process"}
 
-// aboutWalls are the programs whose answers depend on the wall: they are run over both. Of the others
-// make test runs overProcess over the one wall, and the rest over the other, which takes as long.
-var (
-	aboutWalls  = []string{"envd", "process", "sandbox", "snapshots", "volume"}
-	overProcess = []string{"cli", "clients", "computesdk", "deepagents", "mcp", "openai-agents", "template-from"}
-)
+// overProcess are the programs that make test runs over the one wall: the rest, over the other,
+// takes as long.
+var overProcess = []string{"cli", "interpreter", "mcp", "process", "template-from"}
 
 // runsOver reports whether a program is run over a wall.
 func runsOver(wall, program string) bool {
-	return long.On() || slices.Contains(aboutWalls, program) || (wall == "process") == slices.Contains(overProcess, program)
+	return long.On() || (wall == "process") == slices.Contains(overProcess, program)
 }
 
 // TestE2B runs every program of test/e2b, which drive what E2B publishes, unmodified,
-// over TCP with a key: over each wall, with one daemon for all of them. The walls are
-// tried side by side, for much of it is waiting. What is in sandbox.test.mjs is run by
-// the SDK of the minor before, too.
+// over TCP with a key: in make test over one of the walls, in make test-long over each. A
+// wall has one daemon for all of them. The walls are tried side by side, for much of it is
+// waiting. What is in sandbox.test.mjs is run by the SDK of the minor before, too.
 func TestE2B(t *testing.T) {
 	if _, err := os.Stat("../e2b/node_modules/e2b-next"); err != nil {
 		t.Fatal("the SDKs are not installed: make deps")

@@ -99,6 +99,7 @@ git commit -q -m "$(printf 'add \033[31mnew')" && git config core.fsmonitor 'tou
 // TestFetch: two commits are taken, and of the repository nothing else changes by a byte;
 // then they can be merged.
 func TestFetch(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		dir := h.repository()
 		h.ok("create", "--name", "otter", "--isolation", wall, "--workspace", dir)
@@ -146,7 +147,8 @@ var hostile = []struct{ name, script, says string }{
 
 // TestFetchRefuses: what is hostile is refused with words, and nothing is written.
 func TestFetchRefuses(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newHome(t)
 		dir := h.repository()
 		h.ok("create", "--name", "otter", "--isolation", wall, "--workspace", dir)
@@ -172,6 +174,7 @@ func TestFetchRefuses(t *testing.T) {
 // TestCommitsTaken: what git keeps of commits is one line of a diff, and of no weight once
 // the repository has the commits; a stash, which fetch does not take, is not forgotten.
 func TestCommitsTaken(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		dir := h.repository()
 		h.ok("create", "--name", "otter", "--isolation", wall, "--workspace", dir)
@@ -208,6 +211,7 @@ func TestCommitsTaken(t *testing.T) {
 
 // TestCommitsNotForgotten: work that git alone has is told before it is lost, wherever it is.
 func TestCommitsNotForgotten(t *testing.T) {
+	t.Parallel()
 	const lost = "git switch -q -c fix; echo lost >a.txt; git commit -q -a -m lost; git switch -q main; git checkout -q HEAD -- b.txt"
 	for name, tt := range map[string]struct {
 		ignore, inside, want string

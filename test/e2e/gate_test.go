@@ -242,7 +242,8 @@ func spanHolds(mem *os.File, from, to int64, text string) bool {
 // What is not allowed is refused at once, with a reason that the agent can
 // read, and the record has it.
 func TestRefusedWithReason(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.https("evil.example", worldB, nil)
 		w.https("api.github.com", worldA, nil)
@@ -276,6 +277,7 @@ func TestRefusedWithReason(t *testing.T) {
 
 // The public internet without a rule: names, and no private address.
 func TestNetworkOn(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.https("public.example", worldA, nil)

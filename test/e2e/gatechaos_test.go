@@ -237,7 +237,8 @@ func TestGateKilled(t *testing.T) {
 // A gate dies at each moment of a create: that either makes a sandbox whose
 // promise holds, or leaves nothing.
 func TestGateKilledInCreate(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.https("ok.example", worldA, nil)
 		h := w.home()
@@ -300,6 +301,7 @@ func (h *home) namespaces() (n int) {
 // A box that dies takes its gate with it, and nothing of either is held. It
 // starts again with the same way out; once it is removed there is nothing.
 func TestNetworkedBoxKilled(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.https("ok.example", worldA, nil)
@@ -332,7 +334,8 @@ func TestNetworkedBoxKilled(t *testing.T) {
 // The daemon and the gate die together, with a box that goes on: it has no way
 // out until a daemon is there, and then it has one again.
 func TestDaemonAndGateKilled(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.https("ok.example", worldA, nil)
 		h := w.home()
@@ -356,7 +359,8 @@ func TestDaemonAndGateKilled(t *testing.T) {
 // A record that can't be written for want of space stops nothing, and says
 // later how much it lacks.
 func TestRecordDiskFull(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.https("ok.example", worldA, nil)
 		h := w.home()

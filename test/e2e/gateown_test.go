@@ -36,6 +36,7 @@ func (w *world) ownAddress() {
 // listens there, which no firewall in front of the machine would see. A rule
 // that has the address does.
 func TestMachinesOwnAddress(t *testing.T) {
+	t.Parallel()
 	for _, wall := range wallNames {
 		t.Run(wall, func(t *testing.T) {
 			w := newWorld(t)

@@ -85,7 +85,8 @@ func (h *home) calls(name, path string, args ...string) (body, status string) {
 // A program outside serves a sandbox whose policy lets nothing else through, when it,
 // the gate and the daemon were killed and started again, too; no other sandbox gets to it.
 func TestGateService(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		servedByGate(t, w.home(), inWorldOutsider(w, t), wall)
 	})
@@ -93,6 +94,7 @@ func TestGateService(t *testing.T) {
 
 // The same where nobody is root.
 func TestGateServiceWithoutRoot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	servedByGate(t, w.ordinaryHome(carboy), inWorldOutsider(w, t), "process")
 }
@@ -157,6 +159,7 @@ func inWorldOutsider(w *world, t *testing.T) (url string) {
 // TestGateServiceHints: who follows the hints from a sandbox without a network comes to a program
 // that serves it, whether they begin with a call from inside or with the offer.
 func TestGateServiceHints(t *testing.T) {
+	t.Parallel()
 	for _, begins := range []string{"exec", "offer"} {
 		t.Run(begins, func(t *testing.T) {
 			h := newHome(t)
@@ -202,6 +205,7 @@ func TestGateServiceHints(t *testing.T) {
 
 // TestOfferNothingThere: what an offer leads to may come later, and that it is not there is said.
 func TestOfferNothingThere(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create("--isolation", "process", "--allow", "service:x")
 	cmd := h.command(context.Background(), "offer", name, "x", "unix:/nowhere/p.sock")

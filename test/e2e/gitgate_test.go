@@ -31,6 +31,7 @@ func (f *forge) clone(then string) string {
 // secret in the history of a push is refused with where it is; what is asked about goes through once a person has said
 // so. Its own network leads to none of that, and nothing is left in the end.
 func TestGitGate(t *testing.T) {
+	t.Parallel()
 	forged(t, func(t *testing.T, f *forge, wall string) {
 		h := f.h
 		f.bottle(wall, "network: on\n", f.byKey())
@@ -191,7 +192,8 @@ func (f *forge) closedOtherwise(t *testing.T, name string) {
 // TestGitGateWithoutNetwork: a sandbox that reaches nothing else has its remotes, by HTTPS with a secret, too. While
 // the daemon is away git is told so, and goes on when it is back.
 func TestGitGateWithoutNetwork(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newWorld(t)
 		f := newForge(t, w, w.home())
 		h := f.h

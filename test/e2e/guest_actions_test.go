@@ -44,7 +44,8 @@ func (h *home) socket(name string) string {
 // over the socket: commands, archives, a service and a shell, while the daemon is killed
 // again and again. A server of the user's on TCP 5005 inside answers meanwhile.
 func TestGuestActions(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.ok("create", "--name", "web", "--isolation", wall)
 		h.ok("exec", "-d", "web", "--", "python3", "-c", userServer)
@@ -141,7 +142,8 @@ func (h *home) script(socket string) (lines <-chan string, goOn func()) {
 // TestGuestClient is our own client of the protocol against the same, two sandboxes at once:
 // each reaches its own alone.
 func TestGuestClient(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newHome(t)
 		c := guest.New(guest.System{})
 		for _, name := range []string{"one", "two"} {
@@ -205,6 +207,7 @@ func gzipped(t *testing.T, files map[string]string) []byte {
 // TestGuestSocketLife: a socket is there for as long as its sandbox runs, whatever becomes of
 // the daemon, for its owner alone; nothing is left of it.
 func TestGuestSocketLife(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		dir := h.dir + "/run/carboy/vsock"
@@ -297,7 +300,8 @@ func connectAs(uid uintptr, path string) error {
 // TestGuestSocketHostile: whatever is said to a socket, the daemon lives, and the next
 // connection is served.
 func TestGuestSocketHostile(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.ok("create", "--name", "web", "--isolation", wall)
 		socket, pid := h.socket("web"), h.daemonPID()
@@ -359,6 +363,7 @@ func said(t *testing.T, socket, send string) string {
 // protocol nor the agent, by no address and no socket that it finds. The host does: that is
 // the control.
 func TestGuestActionsFromInside(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.ok("create", "--name", "web", "--isolation", wall)

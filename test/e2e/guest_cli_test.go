@@ -14,7 +14,8 @@ import (
 
 // TestShellCommands is what a user does with shells on the command line, over each wall.
 func TestShellCommands(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.ok("create", "--name", "web", "--isolation", wall)
 		if got := h.ok("shell", "open", "web", "--shell-id", "main", "--cols", "90", "--env", "A=b"); got != "main\n" {
@@ -53,7 +54,8 @@ func TestShellCommands(t *testing.T) {
 
 // TestServiceCommands is what a user does with services.
 func TestServiceCommands(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.ok("create", "--name", "web", "--isolation", wall)
 		got := h.ok("service", "start", "web", "app", "--ready-tcp", "8080", "--ready-interval", "100ms", "--", "python3", "-u", "-m", "http.server", "8080", "--bind", "127.0.0.1")
@@ -87,7 +89,8 @@ func TestServiceCommands(t *testing.T) {
 // TestShellAttach: a terminal that is attached stays so while the daemon is killed; what is
 // typed after goes to the same shell, which goes on when it is left.
 func TestShellAttach(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.ok("create", "--name", "web", "--isolation", wall)
 		h.ok("shell", "open", "web", "--shell-id", "main")

@@ -80,6 +80,7 @@ func TestDaemonKilledLayingMounts(t *testing.T) {
 
 // What the pool keeps warm for a read-only root has one, and is nobody else's.
 func TestWarmReadOnlyRoot(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		config := filepath.Join(h.dir, "config/carboy")

@@ -28,6 +28,7 @@ func homeWorld(t *testing.T) (h *home, homes string) {
 // workspace, or holds one, before a command's own; that the API says the same;
 // and that a directory which is refused is refused without it.
 func TestHomeAsWorkspace(t *testing.T) {
+	t.Parallel()
 	h, homes := homeWorld(t)
 	tests := []struct{ name, dir, says string }{
 		{"home", homes + "/me", "is a home: "},
@@ -66,6 +67,7 @@ func TestHomeAsWorkspace(t *testing.T) {
 // TestHomeIsHeldBack has everything written into a home that a program of the
 // user's runs or obeys: all of it is held back, and taken when it is named.
 func TestHomeIsHeldBack(t *testing.T) {
+	t.Parallel()
 	h, homes := homeWorld(t)
 	me := filepath.Join(homes, "me")
 	fits := strings.NewReplacer("y*ml", "yaml", "*", "x")

@@ -27,6 +27,7 @@ func impliedImage(t *testing.T) v1.Image {
 // TestImpliedDirectories runs an image whose upper layer lists none of the directories that it
 // has files in: they are as in the base, whichever way it came, and in a template of it.
 func TestImpliedDirectories(t *testing.T) {
+	t.Parallel()
 	img := impliedImage(t)
 	saved, ref := saveImage(t, img, "implied:1"), serveImage(t, img, "implied:1")
 	const look = "tool; /bin/sh -c 'stat -c \"%n %u:%g %a\" /data /home/u; cat /data/key; touch /home/u/new && echo written'"

@@ -13,6 +13,7 @@ import (
 // something of the wall's is mounted, made or written: it either does not start,
 // or what lies there on the host stays as it was, and is not seen inside.
 func TestImageOfLinks(t *testing.T) {
+	t.Parallel()
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")
 	if err := os.WriteFile(secret, []byte("the host's"), 0o666); err != nil {

@@ -15,6 +15,7 @@ import (
 // TestImageWithoutRoot: an ordinary user's layers are unpacked, and removed, by a
 // process that owns their files' ids.
 func TestImageWithoutRoot(t *testing.T) {
+	t.Parallel()
 	h := newWorld(t).ordinaryHome(carboy)
 	owned := file("srv/owned", "its owner's\n")
 	owned.Uid, owned.Gid, owned.Mode = 12, 34, 0o600

@@ -67,6 +67,7 @@ func smallImage(t testing.TB) v1.Image {
 }
 
 func TestImages(t *testing.T) {
+	t.Parallel()
 	img := smallImage(t)
 	saved, ref := saveImage(t, img, "small:1"), serveImage(t, img, "small:1")
 	behindEach(t, func(t *testing.T, wall string) {
@@ -112,6 +113,7 @@ func inImage(t *testing.T, h *home, wall, image string) {
 // Ten hostile archives are refused for ten reasons, and what was there is
 // there still.
 func TestHostileImages(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	const part = 16 << 20
 	var zeros bytes.Buffer
@@ -177,6 +179,7 @@ func TestHostileImages(t *testing.T) {
 // An image that is removed while a sandbox uses it goes with the sandbox, and
 // not before.
 func TestImagesInUse(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	saved := saveImage(t, smallImage(t), "small:1")
 	h.ok("image", "import", "--name", "small:1", saved)

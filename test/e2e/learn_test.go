@@ -41,6 +41,7 @@ func nodeProject(t *testing.T, h *home) string {
 
 // What is learned of npm ci lets it pass again, and nothing else.
 func TestPolicyLearn(t *testing.T) {
+	t.Parallel()
 	needs(t, "npm", "curl", "python3")
 	w := newWorld(t)
 	w.sites(worldA, map[string]http.Handler{npmRegistry: nodeSite()})

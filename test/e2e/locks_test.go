@@ -126,6 +126,7 @@ func (s *shares) start(box, program, file string, args ...string) *locker {
 // TestLocks: what one has locked of a shared file, nobody else can lock, on whichever side
 // of whichever wall.
 func TestLocks(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	s := newShares(t, h)
 	s.box("one", "gvisor")
@@ -178,6 +179,7 @@ func TestLocks(t *testing.T) {
 // TestLocksWithoutRoot: no rights of root's are needed for it, and none of the host's user are
 // left out.
 func TestLocksWithoutRoot(t *testing.T) {
+	t.Parallel()
 	h := newWorld(t).ordinaryHome(carboy)
 	s := newShares(t, h)
 	if err := ownAll(s.dir); err != nil {
@@ -300,6 +302,7 @@ func lockReading(s *shares) {
 // TestPauseWithLock: processes of which one has a lock that others see are not kept, and that is said;
 // those that have let go of it are.
 func TestPauseWithLock(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	s := newShares(t, h)
 	s.box("one", "gvisor")
@@ -335,6 +338,7 @@ func TestPauseWithLock(t *testing.T) {
 
 // TestLocksInside: without what passes them on, they hold inside alone.
 func TestLocksInside(t *testing.T) {
+	t.Parallel()
 	bin := os.Getenv("CARBOY_WEAK_BIN")
 	if bin == "" {
 		t.Skip("CARBOY_WEAK_BIN is not set: make weak builds it")

@@ -206,6 +206,7 @@ func atOnce(command string) string {
 }
 
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	dir := t.TempDir()
 	for _, err := range []error{
@@ -285,6 +286,7 @@ func checkMistake(t *testing.T, m mistake, stderr string, code int) {
 
 // Ctrl-C ends what follows something in silence, with the code that shells know.
 func TestInterruptedIsQuiet(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	h.ok("create", "--isolation", "process", "--name", "web")
 	cmd := exec.Command(carboy, "logs", "-f", "web")

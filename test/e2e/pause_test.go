@@ -37,6 +37,7 @@ const ask = `import socket; print(socket.create_connection(("127.0.0.1", 8099)).
 // What a sandbox was in the middle of goes on after a pause, with and without
 // a network: the same processes, their memory and what they have open.
 func TestPauseKeepsMemory(t *testing.T) {
+	t.Parallel()
 	for _, network := range []string{"off", "on"} {
 		t.Run("network "+network, func(t *testing.T) {
 			if network == "on" && os.Geteuid() != 0 {
@@ -84,6 +85,7 @@ func TestPauseKeepsMemory(t *testing.T) {
 
 // Without root it is the same.
 func TestPauseWithoutRoot(t *testing.T) {
+	t.Parallel()
 	h := newWorld(t).ordinaryHome(carboy)
 	name := h.create()
 	h.background(name, counter)
@@ -99,6 +101,7 @@ func TestPauseWithoutRoot(t *testing.T) {
 
 // A wall that can't keep memory says so, and keeps the files.
 func TestPauseOfAProcessWall(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create("--isolation", "process")
 	h.ok("exec", name, "--", "sh", "-c", "echo work > /workspace/f")
@@ -118,6 +121,7 @@ func TestPauseOfAProcessWall(t *testing.T) {
 // leaves a sandbox with its files, which runs, or is stopped and can be
 // started; what its processes wrote is never older than what they know.
 func TestPauseKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create()
 	h.ok("exec", name, "--", "sh", "-c", "echo work > /workspace/f")
@@ -154,6 +158,7 @@ func (h *home) find(pattern string) []string {
 // A socket with a path is the host's, and keeps memory from being written: it
 // is named, and the files are kept.
 func TestPauseWithASocket(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create()
 	h.background(name, `

@@ -40,6 +40,7 @@ func (h *home) unharmed() bool {
 // TestCopyThroughPlantedLink copies to and from paths that lead through a link
 // which the box made in its workspace: each is refused, and the link named.
 func TestCopyThroughPlantedLink(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h, box := newPlanted(t, wall)
 		h.ok("exec", box, "--", "sh", "-c", "rmdir out && ln -s "+h.dir+"/outside out && ln -s "+h.dir+"/outside/key file")
@@ -106,6 +107,7 @@ func (h *home) exchange(t *testing.T, box string) (rounds *atomic.Int64, stop fu
 // TestCopyWhileLinksArePlanted copies both ways while the box has a directory
 // and a link change places, a thousand times and more.
 func TestCopyWhileLinksArePlanted(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h, box := newPlanted(t, wall)
 		if err := os.WriteFile(h.dir+"/ws/out/key", []byte("of the workspace"), 0o666); err != nil {

@@ -127,6 +127,7 @@ func (w *world) fetch(uid uint32, port int) string {
 // TestPorts publishes a port, over each wall: for its owner alone, closed to every
 // sandbox, for as long as the sandbox runs, whatever becomes of client and daemon.
 func TestPorts(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newWorld(t)
 		h := w.ordinaryHome(carboy)

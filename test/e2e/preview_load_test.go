@@ -50,7 +50,7 @@ asyncio.run(main())
 func TestPreviewStreams(t *testing.T) {
 	streams := long.Rounds(200, 1000)
 	const allowed = 128 << 10 // of the daemon's memory, for each
-	behindEach(t, func(t *testing.T, wall string) {
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newHome(t)
 		name := h.create("--isolation", wall)
 		id := h.id(name)

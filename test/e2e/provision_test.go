@@ -60,6 +60,7 @@ func (h *home) gateText(name, field string) (text string) {
 // TestProvisionCA holds that a sandbox with a network trusts its gate before
 // its first command runs, and is not started where it could not.
 func TestProvisionCA(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newWorld(t)
 		h := w.home()

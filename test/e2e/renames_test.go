@@ -49,6 +49,7 @@ func here(t *testing.T, dir string) string {
 // TestRenames: in a view all is renamed as in the directory itself, a diff shows it as git does, and an apply
 // makes the directory the same, of a sandbox that runs, that is paused and that is stopped.
 func TestRenames(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		dir := h.edited(map[string]string{
 			"src/a": "a\n", "src/sub/b": "b\n", "other/o": "o\n", "one/x": "1\n", "two/y": "2\n", "file": "f\n", "deep/er/z": "z\n",
@@ -106,6 +107,7 @@ func manyFiles(n int) map[string]string {
 // TestKilledWhileMadeWhole: a daemon that is killed at any moment of an apply leaves in the sandbox what was
 // there, and the next apply takes all.
 func TestKilledWhileMadeWhole(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		dir := h.edited(manyFiles(long.Rounds(400, 3000)))
@@ -140,6 +142,7 @@ func TestKilledWhileMadeWhole(t *testing.T) {
 // TestRenamesWhileApplied: a sandbox in which directories are renamed without an end loses nothing to an apply, and
 // nor does the directory.
 func TestRenamesWhileApplied(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		files := map[string]string{}

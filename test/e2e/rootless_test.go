@@ -100,7 +100,11 @@ func knowUser(dir string) error {
 	return unix.Mount(tun, "/dev/net/tun", "", unix.MS_BIND, "")
 }
 
+// copyFile makes a file that can be executed at once: while it is being written no process
+// is begun that would hold it open for a moment more.
 func copyFile(to, from string, mode fs.FileMode) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -142,6 +146,7 @@ const helloPublic = "hello from public.example\n200"
 // An ordinary user's sandbox has a network by the same rules, and it comes
 // back when its gate, its daemon, or one after the other was killed.
 func TestNetworkWithoutRoot(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newWorld(t)
 		w.https("public.example", worldA, nil)
@@ -176,6 +181,7 @@ func TestNetworkWithoutRoot(t *testing.T) {
 
 // What is refused above is there to be reached, by who may.
 func TestAllowedWithoutRoot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.https("evil.example", worldB, nil)
 	h := w.ordinaryHome(carboy)
@@ -208,6 +214,7 @@ for to, soon in ("192.0.0.1", 20), ("93.184.216.34", 1):
 
 // Where only root may make links, an ordinary user is told so, and what to do.
 func TestNoTUNWithoutRoot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := w.ordinaryHome(carboy)
 	var err error
@@ -229,6 +236,7 @@ func TestNoTUNWithoutRoot(t *testing.T) {
 // What reaches nothing needs no link: an ordinary user has it where only root may make links. With
 // one host to reach it is as any other.
 func TestNothingReachedWithoutTUN(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	h := w.ordinaryHome(carboy)
 	h.env = append(h.env, "HOME="+h.dir)
@@ -291,6 +299,7 @@ func gateRights(t *testing.T, h *home) (problems []string) {
 
 // A gate without root that gives nothing up is seen.
 func TestGateRightsWithoutRootAreSeen(t *testing.T) {
+	t.Parallel()
 	bin := os.Getenv("CARBOY_WEAK_BIN")
 	if bin == "" {
 		t.Skip("CARBOY_WEAK_BIN is not set: make weak builds it")

@@ -15,7 +15,8 @@ import (
 // session makes of it comes back into the store, and a process that was
 // started before goes on all the while.
 func TestSkillsComeLater(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		w := newBoxWorld(t, wall, nil)
 		c := w.client
 		says := func(mounts []sessions.Mount, command, want string) boxservice.Result {

@@ -36,6 +36,7 @@ func (h *home) kept() []string {
 // What a sandbox wrote, anywhere, is in those that start from its snapshot: over
 // each wall, from one wall to the other, and over the deaths of the daemon.
 func TestSnapshot(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	base := h.create("--user", "root")
 	h.ok("exec", "--user", "root", base, "--", "sh", "-c", `echo one > /one; echo two > /usr/two; rm -rf /usr/share/doc/bash
@@ -60,6 +61,7 @@ echo three > /home/user/three; echo four > /workspace/four; chown user /home/use
 // A daemon that is killed at any moment of a snapshot leaves it whole or
 // nothing of it, and the sandbox's commands go on.
 func TestDaemonKilledInSnapshot(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		name := h.create("--isolation", wall)
@@ -100,6 +102,7 @@ while True:
 
 // Without root it is the same, but for what only root changes.
 func TestSnapshotWithoutRoot(t *testing.T) {
+	t.Parallel()
 	h := newWorld(t).ordinaryHome(carboy)
 	for _, wall := range []string{"gvisor", "process"} {
 		name := h.create("--isolation", wall)
@@ -136,6 +139,7 @@ func TestSnapshotWithoutRoot(t *testing.T) {
 // A disk that is full gives an error, leaves nothing, and the sandbox as it
 // was.
 func TestSnapshotOnFullDisk(t *testing.T) {
+	t.Parallel()
 	h := newSmallHome(t, "72m")
 	name := h.create("--isolation", "process", "--disk", "64m")
 	h.ok("exec", name, "--", "sh", "-c", "head -c 40M /dev/urandom > /workspace/big")
@@ -171,6 +175,7 @@ func TestManyFromOneSnapshot(t *testing.T) {
 // A snapshot over a pulled image keeps that: its name may go, its files stay as
 // long as the snapshot does.
 func TestSnapshotOverImage(t *testing.T) {
+	t.Parallel()
 	saved := saveImage(t, smallImage(t), "small:1")
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)

@@ -99,6 +99,7 @@ func (h *home) watch(name string) (brought func() string) {
 
 // TestSync brings edits into a view, and leaves what the sandbox changed.
 func TestSync(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		dir := h.edited(map[string]string{".gitignore": "ignored/\n", "edited": "1\n", "both": "1\n", "later": "1\n", "gone": "1\n", "ignored/f": "1\n", "linked/f": "1\n"})
 		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
@@ -143,6 +144,7 @@ func TestSync(t *testing.T) {
 // TestSyncWatch: an edit reaches what runs inside while nobody asks for it, and a killed watch
 // is taken up.
 func TestSyncWatch(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		dir := h.edited(map[string]string{".gitignore": "node_modules/\n", "src/a.js": "1\n"})
 		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)

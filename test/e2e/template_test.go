@@ -52,6 +52,7 @@ func builtHome(t *testing.T, settings string) (h *home, dir string) {
 // A template is built with packages of local archives, and ten sandboxes of it
 // run at once. The second build takes every step from the first.
 func TestTemplateBuild(t *testing.T) {
+	t.Parallel()
 	h, dir := builtHome(t, `, "build_policy": {"presets": ["debian", "pypi"]}`)
 	begun := time.Now()
 	r := h.run(nil, "template", "build", "--name", "tools", "--ready", "test -s /tmp/up", dir)
@@ -84,6 +85,7 @@ func TestTemplateBuild(t *testing.T) {
 // Without the setting a build reaches nothing: the control of what is built
 // above.
 func TestTemplateBuildOffline(t *testing.T) {
+	t.Parallel()
 	h, dir := builtHome(t, "")
 	r := h.run(nil, "template", "build", "--name", "tools", dir)
 	if r.code != 125 || !strings.Contains(r.stderr, "failed to run command") || !regexp.MustCompile(`(?i)resolv|network`).MatchString(r.stderr) {
@@ -94,6 +96,7 @@ func TestTemplateBuildOffline(t *testing.T) {
 // A daemon that is killed while it builds leaves nothing over: the next one says
 // that the build was interrupted, and the same build then succeeds.
 func TestTemplateKilled(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "Dockerfile")

@@ -41,6 +41,7 @@ func (s *screen) count(what string) int {
 }
 
 func TestTerminal(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create()
 	cmd := h.command(t.Context(), "exec", "-it", name, "--", "bash", "--norc")

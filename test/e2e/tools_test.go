@@ -43,7 +43,8 @@ func (h *home) tools(t testing.TB, name string) *tool.Tools {
 // TestNativeTools has each of them work behind both walls, for the sandbox's
 // user and in its workspace alone.
 func TestNativeTools(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "gvisor", func(t *testing.T, wall string) {
 		h := newHome(t)
 		name := h.create("--isolation", wall, "--disk", "32m")
 		w, ctx := h.tools(t, name), t.Context()
@@ -127,6 +128,7 @@ while True:
 `
 
 func TestNativeToolsSwapped(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		name := h.create("--isolation", wall)
@@ -171,7 +173,8 @@ func TestNativeToolsSwapped(t *testing.T) {
 
 // TestAttachments takes files in and out, behind both walls.
 func TestAttachments(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newHome(t)
 		name := h.create("--isolation", wall)
 		w, ctx := h.tools(t, name), t.Context()
@@ -211,6 +214,7 @@ func TestAttachments(t *testing.T) {
 
 // TestNativeToolsByTheDaemon asks by the guest's paths, as any client may.
 func TestNativeToolsByTheDaemon(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create("--isolation", "process")
 	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

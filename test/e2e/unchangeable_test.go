@@ -10,7 +10,8 @@ import (
 // TestApplyLeavesWhatIsAnothers: an ordinary user's tree has what only root may read, or write to. An apply
 // takes the rest, and names what it leaves, as the diff does.
 func TestApplyLeavesWhatIsAnothers(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newWorld(t).ordinaryHome(carboy)
 		h.env = append(h.env, "HOME="+h.dir)
 		dir := h.edited(map[string]string{"a": "old\n", "closed/f": "root's\n", "shared/g": "root's\n", "z": "old\n"})

@@ -54,6 +54,7 @@ func (h *home) inRepo(t *testing.T, dir string, args ...string) result {
 // TestUpGitUser: the agent's git has what the bottle says, name first, by one call for each field, and
 // nothing is called where there is nothing.
 func TestUpGitUser(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		for _, tt := range []struct{ name, user, want, steps string }{
 			{"both", `{"name": "Eric Bauerfeld", "email": "eric@dideric.is"}`, "user.name=Eric Bauerfeld\nuser.email=eric@dideric.is\n", "user.name,user.email"},
@@ -91,6 +92,7 @@ func TestUpGitUser(t *testing.T) {
 // TestUpOfRepository: that an agent is the repository's is said as it begins, and one of the user's by its name
 // goes before it.
 func TestUpOfRepository(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	h.env = append(h.env, "HOME="+h.dir)
 	h.edit(h.dir, map[string]string{
@@ -112,6 +114,7 @@ func TestUpOfRepository(t *testing.T) {
 // TestUpPlan: the seed's object plans, what can't be done yet is refused by its name before anything
 // is made, and the same in Markdown is the same plan.
 func TestUpPlan(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	gate := `{"repos": {"app": {"url": "ssh://git@host/repo.git", "key": {"provider": "static", "path": "~/.ssh/id_ed25519"}}}, "user": {"name": "Bot"}}`
 	h.edit(h.dir, map[string]string{"config/carboy/manifest.json": seedManifest(gate, `, "supervise": true`)})
@@ -162,6 +165,7 @@ func withoutPlaces(t *testing.T, plan string) string {
 // TestUpFails: where a step fails its own words are said, the exit code is 125, and what there was before
 // is all there is.
 func TestUpFails(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := agentWorld(t, h)
 		h.env = append(h.env, "HOME="+h.dir, "FAKE_KEY="+realToken)
@@ -225,6 +229,7 @@ func (h *home) everything(t *testing.T) string {
 // TestUpScreen: the terminal of an agent is closed in the middle, and the daemon killed: another
 // terminal shows its screen, and goes on with it to its exit code. --resume joins it as well.
 func TestUpScreen(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := upWorld(t, h, wall)
 		first := h.sit(t, 91, 33, "up", "--workspace", repo, "screen")
@@ -267,6 +272,7 @@ func TestUpScreen(t *testing.T) {
 // TestUpLines: what carboy says of an agent stays on the terminal above what the agent writes, Ctrl-Z
 // leaves it running, and whoever sees its end hears what it did and how to go on.
 func TestUpLines(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := upWorld(t, h, wall)
 		h.edit(h.dir, map[string]string{"config/carboy/agents/asker.md": "---\nbottle: walled\nprovider: custom\n---\n"})
@@ -300,6 +306,7 @@ func TestUpLines(t *testing.T) {
 
 // TestUpHomes: what an agent leaves in its home is there for its next sandbox, and for no other agent.
 func TestUpHomes(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := upWorld(t, h, wall)
 		h.edit(h.dir, map[string]string{
@@ -336,6 +343,7 @@ error = "it is not ready"
 
 // TestUpKilled: a client and a daemon that are killed while an agent is set up leave nothing of it.
 func TestUpKilled(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := upWorld(t, h, wall)
 		h.screenAfter(50)
@@ -357,6 +365,7 @@ func TestUpKilled(t *testing.T) {
 // TestUpUnwanted: who stops or removes a sandbox does not wait for its set-up, and who interrupts one
 // that would be left running has nothing of it.
 func TestUpUnwanted(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := upWorld(t, h, wall)
 		h.screenAfter(50)
@@ -391,7 +400,8 @@ func TestUpUnwanted(t *testing.T) {
 
 // TestUpRemotes: git inside asks what stands for a remote, and its user's own configuration stays.
 func TestUpRemotes(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.create("--name", "web", "--isolation", wall)
 		h.ok("exec", "web", "--", "git", "config", "--global", "alias.st", "status")
@@ -418,6 +428,7 @@ func TestUpRemotes(t *testing.T) {
 
 // TestUpGoesOn: who has an agent left running may leave before it is set up.
 func TestUpGoesOn(t *testing.T) {
+	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
 		repo := upWorld(t, h, wall)
 		h.screenAfter(3)
@@ -451,6 +462,7 @@ func TestUpGoesOn(t *testing.T) {
 
 // TestInit finds what is installed, writes for it what can be run, and overwrites nothing.
 func TestInit(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	h.env = append(h.env, "HOME="+h.dir)
 	if r := h.run(nil, "init"); r.code != 125 || !strings.Contains(r.stderr, "no coding agent is installed here") {

@@ -115,6 +115,7 @@ func (c *content) cutUpload(path string, cut func()) {
 
 // TestVolume has two sandboxes, behind both walls, share a volume.
 func TestVolume(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	h.ok("volume", "create", "--size", "32m", "shared")
 	mount := []string{"--volume", "shared:/mnt/data", "--volume", "shared:/mnt/ro:ro"}
@@ -178,6 +179,7 @@ func TestVolume(t *testing.T) {
 // TestVolumeContent: whoever dies in the middle of a write, no half file has
 // its name.
 func TestVolumeContent(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	h.ok("ls") // starts the daemon
 	c := h.content("data")
@@ -242,6 +244,7 @@ func confined(t *testing.T, pid int) {
 
 // TestVolumeWithoutRoot: a plain directory, which is said.
 func TestVolumeWithoutRoot(t *testing.T) {
+	t.Parallel()
 	h := newWorld(t).ordinaryHome(carboy)
 	r := h.run(nil, "volume", "create", "data")
 	if r.code != 0 || !strings.Contains(r.stderr, "its size is not kept to") {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestGuestKernel(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	host, err := os.ReadFile("/proc/version")
 	if err != nil {
@@ -42,6 +43,7 @@ func TestNothingOfTheUsers(t *testing.T) {
 }
 
 func TestNoNetwork(t *testing.T) {
+	t.Parallel()
 	h := newHome(t)
 	name := h.create()
 	for _, cmd := range []string{"curl -sm 60 http://1.1.1.1", "getent hosts example.com", "curl -sm 60 http://169.254.169.254", "curl -sm 60 http://[2606:4700::1111]"} {
@@ -56,6 +58,7 @@ func TestNoNetwork(t *testing.T) {
 }
 
 func TestRootInstallsPackage(t *testing.T) {
+	t.Parallel()
 	deb := buildPackage(t)
 	h := newHome(t)
 	name := h.create()

@@ -32,6 +32,7 @@ func contentsOf(t *testing.T, dir string) string {
 // does there is no change of the tree, and neither that nor an apply writes to the repository, but a fetch
 // takes its commits.
 func TestWorktreeInside(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		common := h.withWorktree()
@@ -59,7 +60,8 @@ func TestWorktreeInside(t *testing.T) {
 
 // TestWorktreeInsideWithoutRoot: an ordinary user's git works there as root's does.
 func TestWorktreeInsideWithoutRoot(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newWorld(t).ordinaryHome(carboy)
 		h.env = append(h.env, "HOME="+h.dir)
 		common := h.withWorktree()
@@ -74,7 +76,8 @@ func TestWorktreeInsideWithoutRoot(t *testing.T) {
 // TestWorktreeOfAnother: a tree whose .git leads to what does not say that the tree is its own is shown
 // nothing of it, and a line says so.
 func TestWorktreeOfAnother(t *testing.T) {
-	behindEach(t, func(t *testing.T, wall string) {
+	t.Parallel()
+	behindOne(t, "process", func(t *testing.T, wall string) {
 		h := newHome(t)
 		common := h.withWorktree()
 		made := "evil/made/.git/worktrees/x/"
