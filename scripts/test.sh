@@ -2,12 +2,13 @@
 # Runs every test, in stages, and says what became of them. Arguments go to go test:
 # scripts/test.sh -run Stop
 #
-# With the race detector, but for two kinds of packages. What links gVisor's sentry: compiling
+# With the race detector, but for three kinds of packages. What links gVisor's sentry: compiling
 # that once more costs four minutes of processor time from cold, and the sentry, which is the
 # test binary executed again, would run under it too; the packages that the wall is made of
-# are under the detector by themselves. And what begins nothing that runs beside it, in its
-# code or its tests: there is nothing to detect. Tests that drive the built binary are under
-# it as well, but not that binary.
+# are under the detector by themselves. What begins nothing that runs beside it, in its
+# code or its tests: there is nothing to detect. And, but in make test-long, what it makes
+# several times as slow: what computes a lot or executes its test binary again (slow), and the
+# tests that drive the built binary, which is not under it anyhow.
 #
 # make test has vetted everything before, so go test does not do it again.
 #
@@ -51,15 +52,19 @@ single=$(go list -f '{{.ImportPath}} {{.Dir}}' ./... | while read -r package dir
 	grep -qE "$beside" "$dir"/*.go || printf ' %s' "$package"
 done)
 
+# What the detector makes several times as slow.
+slow='internal/(backend/hostimage|backend/process|cli|cli/screen|pod|program|quarantine)'
+[ -z "${CARBOY_LONG:-}" ] || slow=none
+
 # A line for each test binary: its package, and the stage that runs it. go list names
 # external test packages, and packages as they are compiled for a test, as well; only
 # binaries end in .test. What links the sentry takes longest, and begins first.
-plan=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v single="$single" '
+plan=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v single="$single" -v slow="/$slow\$" '
 	BEGIN { split(single, names); for (i in names) plain[names[i]] }
 	$1 ~ /\.test$/ {
 		sub(/\.test$/, "", $1)
 		stage = "race"
-		if ($1 in plain) stage = "plain"
+		if ($1 in plain || $1 ~ slow) stage = "plain"
 		if (/ gvisor\.dev\/gvisor\/pkg\/sentry\//) stage = "sentry"
 		if ($1 ~ /\/test\/(e2e|escape)$/) stage = "alone"
 		print $1, stage
@@ -93,8 +98,14 @@ for name in escape e2e; do
 	case " $alone " in *"/test/$name "*) ;; *) continue ;; esac
 	limit=60m
 	[ "$name" = e2e ] || limit=40m
-	[ -z "${CARBOY_LONG:-}" ] || limit=10h
-	stage "4-$name" "./test/$name" -race -p 1 -timeout "$limit" "$@"
+	race=
+	[ -z "${CARBOY_LONG:-}" ] || limit=10h race=-race
+	(
+		[ -n "$race" ] || export CGO_ENABLED=0 GOFLAGS="$static"
+		# Much of it is waiting. $race is one word or none.
+		# shellcheck disable=SC2086
+		stage "4-$name" "./test/$name" $race -p 1 -parallel 3 -timeout "$limit" "$@"
+	)
 done
 
 CGO_ENABLED=0 GOFLAGS=$static go run ./test/report -out "$out" -began "$began" "$said"/*.json
