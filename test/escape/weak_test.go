@@ -44,11 +44,12 @@ func (b *baselines) of(r row) []string {
 func (b *baselines) take(t *testing.T, bin string) {
 	for _, wall := range walls() {
 		for _, user := range users(wall) {
-			names := noticing(wall, user)
-			if all := long.On() || full; all {
-				names = nil
-			} else if len(names) == 0 {
+			names := noticing(t, wall, user)
+			if len(names) == 0 {
 				continue
+			}
+			if long.On() || full {
+				names = nil // all that there are
 			}
 			t.Run(wall+"/"+user, func(t *testing.T) {
 				t.Parallel()
@@ -67,8 +68,9 @@ func (b *baselines) take(t *testing.T, bin string) {
 }
 
 // noticing are the attempts of the rows of a wall and a user.
-func noticing(wall, user string) (names []string) {
-	for _, r := range mine() {
+func noticing(t *testing.T, wall, user string) (names []string) {
+	t.Helper()
+	for _, r := range mine(t) {
 		if r.wall == wall && r.user == user {
 			names = append(names, r.noticed...)
 		}
@@ -86,7 +88,7 @@ func TestEveryWeaknessIsNoticed(t *testing.T) {
 	var mu sync.Mutex
 	lines := map[string]string{}
 	t.Cleanup(func() { report(t, lines) })
-	for _, r := range mine() {
+	for _, r := range mine(t) {
 		t.Run(r.name(), func(t *testing.T) {
 			t.Parallel()
 			red := notice(t, bin, r, base.of(r))
@@ -154,7 +156,7 @@ func alone(t *testing.T, bin string, r row) {
 func report(t *testing.T, lines map[string]string) {
 	var b strings.Builder
 	b.WriteString(tableHead)
-	for _, r := range mine() {
+	for _, r := range mine(t) {
 		if l := lines[r.name()]; l != "" {
 			fmt.Fprintln(&b, l)
 		}
