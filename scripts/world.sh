@@ -8,8 +8,8 @@
 # may enter, and that is made in CARBOY_WORLDS (/tmp).
 #
 # What a world leaves behind that was killed, the next one removes before it begins: its
-# directory, loop devices of what is in there, and cgroups of Carboy's (CARBOY_GROUPS) that
-# have been empty for a minute. While another world stands, nothing is removed.
+# directory, loop devices of what is in there, and cgroups of a Carboy (CARBOY_GROUPS) that
+# has had no process for a minute. While another world stands, nothing is removed.
 set -eu
 
 # The kernel ends this when its parent ends, what this has started when this ends, and all
@@ -35,8 +35,12 @@ remove() {
 sweep() {
 	# shellcheck disable=SC2046 # mktemp's names have no spaces
 	remove $(find "$worlds" -maxdepth 1 -name 'cw.*' -user "$(id -u)")
-	# A group that has processes, or groups below, is refused, and stays.
-	find /sys/fs/cgroup -depth -type d -mmin +1 -path "${CARBOY_GROUPS:-*/carboy/*}" -exec rmdir {} \; 2>/dev/null
+	# Where one process is left, in whichever hierarchy, empty groups are in use, too: by a
+	# Carboy outside of any world.
+	find /sys/fs/cgroup -type d -mmin +1 -path "${CARBOY_GROUPS:-*/carboy/*}" -prune -print | while read -r top; do
+		one=$(find /sys/fs/cgroup -path "*/carboy/${top##*/}/*" -name cgroup.procs -exec cat {} + | head -c 1)
+		[ -n "$one" ] || find "$top" -depth -type d -mmin +1 -exec rmdir {} \;
+	done 2>/dev/null
 }
 
 # Every world that stands shares this lock. Nothing in it has the descriptor.

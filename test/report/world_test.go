@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ const group = "planted-98765"
 // worldOf is a command in a world of the directory.
 func worldOf(worlds, script string) *exec.Cmd {
 	cmd := exec.Command("../../scripts/world.sh", "sh", "-euc", script)
-	cmd.Env = append(os.Environ(), "CARBOY_WORLDS="+worlds, "CARBOY_GROUPS=*/carboy/"+group)
+	cmd.Env = append(os.Environ(), "CARBOY_WORLDS="+worlds, "CARBOY_GROUPS=*/carboy/"+group+"*")
 	cmd.Stderr = os.Stderr
 	return cmd
 }
@@ -59,6 +60,38 @@ func left(t *testing.T, worlds string, before ...string) (found []string) {
 	return slices.DeleteFunc(found, func(s string) bool { return slices.Contains(before, s) })
 }
 
+// inUse has a process in a group, beside an empty one of yesterday, which no world removes.
+func inUse(t *testing.T, dir string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	busy, empty := filepath.Join(dir, "busy"), filepath.Join(dir, "empty")
+	must(os.MkdirAll(busy, 0o755))
+	must(os.MkdirAll(empty, 0o755))
+	sleeps := exec.Command("sleep", "1000")
+	must(sleeps.Start())
+	defer func() {
+		_ = sleeps.Process.Kill()
+		_ = sleeps.Wait()
+		for _, d := range []string{busy, empty, dir} {
+			_ = os.Remove(d)
+		}
+	}()
+	must(os.WriteFile(filepath.Join(busy, "cgroup.procs"), []byte(strconv.Itoa(sleeps.Process.Pid)), 0o600))
+	yesterday := time.Now().Add(-24 * time.Hour)
+	for _, d := range []string{busy, empty, dir} {
+		must(os.Chtimes(d, yesterday, yesterday))
+	}
+	must(worldOf(t.TempDir(), "true").Run())
+	if _, err := os.Stat(empty); err != nil {
+		t.Errorf("a group beside one with a process: %v", err)
+	}
+}
+
 // What a run leaves behind ends with it; of one that is killed, with the next.
 func TestWorld(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -74,6 +107,13 @@ func TestWorld(t *testing.T) {
 		}
 		if got := left(t, worlds, before...); slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, "/sys/fs/cgroup/") }) {
 			t.Errorf("there are %q", got)
+		}
+	})
+	t.Run("groups-in-use", func(t *testing.T) {
+		for _, at := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"} {
+			if _, err := os.Stat(at + "/cgroup.procs"); err == nil {
+				inUse(t, filepath.Join(at, "carboy", group))
+			}
 		}
 	})
 	t.Run("killed", func(t *testing.T) {
