@@ -70,6 +70,9 @@ func (h hold) apply(pid int) error {
 	id := strconv.Itoa(pid)
 	if h.cgroup > 0 {
 		if err := writeAt(h.cgroup, "cgroup.procs", id); err != nil {
+			if removed(h.cgroup) {
+				return &StartError{Code: CodeNotExecutable, Msg: goneGroup, Err: err}
+			}
 			return fmt.Errorf("put a command into its cgroup: %w", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package jail_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,7 +28,7 @@ func group(t testing.TB, hierarchy string) string {
 	t.Cleanup(func() {
 		tick, late := time.NewTicker(time.Millisecond), time.After(patience.For(30*time.Second))
 		defer tick.Stop()
-		for os.Remove(dir) != nil {
+		for err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist); err = os.Remove(dir) {
 			select {
 			case <-tick.C:
 			case <-late:
@@ -116,6 +117,17 @@ func TestCgroup(t *testing.T) {
 			if want := "0::/" + filepath.Base(dir) + "\n"; !strings.HasSuffix(r.out, want) {
 				t.Fatalf("strict %t: got %q, want %q at the end", strict, r.out, want)
 			}
+		}
+		j.Close()
+	}
+	// One that somebody has removed is what is wrong, and not the command.
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, strict := range []bool{true, false} {
+		j := start(t, jail.Config{Strict: strict, Hide: []string{hidden(t)}})
+		if _, err := run(t, j, jail.Command{Argv: []string{"true"}, User: nobody, Cgroup: int(fd.Fd())}); err == nil || !strings.Contains(err.Error(), "was removed from outside") {
+			t.Errorf("strict %t: in a group that was removed: %v", strict, err)
 		}
 		j.Close()
 	}

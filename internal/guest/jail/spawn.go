@@ -113,6 +113,9 @@ func (j *Jail) fork(c Command) (*Process, error) {
 		h.oomScore = 0
 	}
 	pid, pidfd, err := bear(c, file, h.needed(), born)
+	if err != nil && born > 0 && removed(born) { // by which one can't be told from a program that is not there
+		return nil, &StartError{Code: CodeNotExecutable, Msg: goneGroup, Err: err}
+	}
 	if err != nil {
 		return nil, explain(c, file, err)
 	}
@@ -131,6 +134,14 @@ func (j *Jail) fork(c Command) (*Process, error) {
 		<-late
 	}
 	return p, nil
+}
+
+const goneGroup = "the control group of commands was removed from outside: stop and start the sandbox"
+
+// removed reports whether an open cgroup is one no more.
+func removed(cgroup int) bool {
+	err := unix.Faccessat(cgroup, "cgroup.procs", unix.F_OK, 0)
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV)
 }
 
 // bear forks a process that executes a command's program, and has nothing open by
