@@ -193,6 +193,32 @@ func TestAllowedWithoutRoot(t *testing.T) {
 	}
 }
 
+// A workspace that an ordinary user alone may read is copied whole, with whatever id the user has.
+func TestPrivateTreeWithoutRoot(t *testing.T) {
+	t.Parallel()
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newWorld(t)
+		h := w.ordinaryHome(carboy)
+		dir := filepath.Join(h.dir, "tree")
+		h.edit(dir, map[string]string{"open.txt": "open\n", "key/private.txt": "private\n"})
+		err := ownAll(dir)
+		for path, mode := range map[string]fs.FileMode{"": 0o700, "key": 0o700, "key/private.txt": 0o600} {
+			err = errors.Join(err, os.Chmod(filepath.Join(dir, path), mode))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := h.create("--isolation", wall, "--workspace", dir)
+		if got := h.ok("exec", name, "--", "sh", "-c", "cd /workspace; cat open.txt key/private.txt; echo more >> key/private.txt"); got != "open\nprivate\n" {
+			t.Errorf("inside: got %q", got)
+		}
+		h.ok("apply", name)
+		if got, err := os.ReadFile(filepath.Join(dir, "key/private.txt")); err != nil || string(got) != "private\nmore\n" {
+			t.Errorf("after an apply: got %q, %v", got, err)
+		}
+	})
+}
+
 // pings wants the gate to answer an echo, and nobody else, on sockets that the
 // user may have.
 func pings(t *testing.T, h *home, name string) {

@@ -30,7 +30,7 @@ func isCopy(disk *beneath.Dir) bool {
 // for file systems whose owners can't be mapped.
 func (c *composer) copied(d Dir) error {
 	if !isCopy(c.raw) {
-		if err := populate(d, c.raw, c.layout.Copied); err != nil {
+		if err := populate(d, c.raw, c.readAs(d), c.layout.Copied); err != nil {
 			return errors.Join(fmt.Errorf("copy %s: %w", d.Source, err), c.raw.Remove(context.Background(), layerWorkspace))
 		}
 	}
@@ -38,9 +38,21 @@ func (c *composer) copied(d Dir) error {
 	return c.layerInRoot(layerWorkspace+"/"+copyTree, "workspace")
 }
 
+// readAs is with whose rights d is copied: its owner's, who has another id in a user
+// namespace without root; nil: root's.
+func (c *composer) readAs(d Dir) *workspace.Identity {
+	switch {
+	case c.layout.Rootless:
+		return &workspace.Identity{UID: guestUID, GID: guestGID}
+	case d.UID != 0:
+		return &workspace.Identity{UID: d.UID, GID: d.GID}
+	}
+	return nil
+}
+
 // populate copies the host's directory. The manifest gets its name last: it
 // says that the copy is whole.
-func populate(d Dir, disk *beneath.Dir, progress func(sandbox.Copied)) error {
+func populate(d Dir, disk *beneath.Dir, as *workspace.Identity, progress func(sandbox.Copied)) error {
 	if err := disk.Remove(context.Background(), layerWorkspace); err != nil {
 		return err
 	}
@@ -68,10 +80,7 @@ func populate(d Dir, disk *beneath.Dir, progress func(sandbox.Copied)) error {
 	}
 	defer f.Discard()
 	w := bufio.NewWriterSize(f, 1<<16)
-	opts := workspace.PopulateOptions{UID: guestUID, GID: guestGID, Manifest: w, Progress: progress}
-	if d.UID != 0 {
-		opts.ReadAs = &workspace.Identity{UID: d.UID, GID: d.GID}
-	}
+	opts := workspace.PopulateOptions{UID: guestUID, GID: guestGID, ReadAs: as, Manifest: w, Progress: progress}
 	_, err = workspace.Populate(context.Background(), src, dst, opts)
 	if err := errors.Join(err, w.Flush(), dst.Chown(guestUID, guestGID)); err != nil {
 		return err
