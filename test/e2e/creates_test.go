@@ -12,6 +12,7 @@ import (
 // TestCreateAmidOthers: an open that makes a file where there is none finds one or makes it,
 // whatever the host's programs do with its name meanwhile, and says why where it can't.
 func TestCreateAmidOthers(t *testing.T) {
+	t.Parallel()
 	behindEach(t, func(t *testing.T, wall string) {
 		s := newShares(t, newHome(t))
 		s.box("one", wall)
