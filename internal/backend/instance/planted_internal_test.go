@@ -166,7 +166,7 @@ func TestCopyIsMadeAnew(t *testing.T) {
 	var st unix.Stat_t
 	must(t, os.WriteFile("m/low/f", nil, 0o644))
 	must(t, unix.Stat("m/low", &st))
-	must(t, populate(Dir{Source: "m/low", Dev: st.Dev, Ino: st.Ino}, p.c.raw, nil))
+	must(t, populate(Dir{Source: "m/low", Dev: st.Dev, Ino: st.Ino}, p.c.raw, nil, nil))
 	if !isCopy(p.c.raw) {
 		t.Error("there is no copy")
 	}
