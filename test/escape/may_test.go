@@ -22,12 +22,16 @@ type mayRow struct {
 	by         string // who decides
 }
 
+// inMounts is the making of a mount namespace.
+const inMounts = "mount namespace"
+
 // mayWays are the ways, by the title of their row.
 var mayWays = []struct {
 	title string
 	ways  []string
 }{
 	{facts.InUser, []string{facts.InUser}},
+	{inMounts, []string{inMounts, "mount namespace by clone"}},
 	{"overlay", []string{"overlay"}},
 	{"FUSE", []string{"FUSE"}},
 	{"bind", []string{"bind"}},
@@ -45,6 +49,8 @@ func mayRows() (rows []mayRow) {
 				switch {
 				case wall == process:
 					r.by = "the list of allowed calls; no user namespaces in the instance's"
+				case m.title == inMounts:
+					r.by = "the guest's kernel, by a check of ours: a copy would stay writable when a workspace is locked"
 				case m.title == facts.InUser:
 					r.may, r.by = true, "the guest's kernel, for browsers and builds"
 				}
@@ -63,10 +69,10 @@ func mayTable() string {
 	b.WriteString(mayHead)
 	for _, r := range mayRows() {
 		may, probe, seeded := "no, nor as root of a user namespace", "make-mounts", "`mount-allowed`"
-		switch user := r.title == facts.InUser; {
+		switch own := r.title == facts.InUser || r.title == inMounts && r.wall == process; {
 		case r.may:
 			may, seeded = "yes", "-"
-		case user:
+		case own:
 			may, probe, seeded = "no", "make-namespaces, calls-namespace", "`namespace-allowed`"
 		case r.wall == process:
 			may, probe = "no", "make-mounts, calls-mount"

@@ -18,7 +18,7 @@ done | sort
 mount -o remount,rw / 2>/dev/null; mount -o remount,bind,rw /usr 2>/dev/null; umount -l /tmp 2>/dev/null
 python3 -c 'import os
 for f in "/etc/passwd", "/usr/bin/env", "/etc":
-    for do in (lambda: os.chmod(f, 0o777), lambda: os.utime(f), lambda: os.rename(f, f + "-"), lambda: os.chown(f, 1000, 1000)):
+    for do in (lambda: os.chmod(f, 0o777), lambda: os.utime(f), lambda: os.rename(f, f + "-"), lambda: os.chown(f, 1000, 1000), lambda: os.setxattr(f, "user.x", b"y")):
         try: do(); print("changed", f)
         except OSError: pass'
 echo x >/dev/null && head -c 1 /dev/urandom >/dev/null && echo devices work`

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,18 +20,18 @@ import (
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
 )
 
-// mightyKinds are ways to have a command be as mighty as it can be.
-func mightyKinds() []*syscall.SysProcAttr {
-	const flags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
-	return []*syscall.SysProcAttr{
-		{
+// mightyKinds are ways to have a command be as mighty as it can be: where it can, with mounts of its own.
+func mightyKinds() (kinds []*syscall.SysProcAttr) {
+	for _, flags := range []uintptr{syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, syscall.CLONE_NEWUSER} {
+		kinds = append(kinds, &syscall.SysProcAttr{
 			Cloneflags:  flags,
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-		},
-		// A root without CAP_SETFCAP can't be mapped.
-		{Cloneflags: flags, AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN}},
+		}, &syscall.SysProcAttr{ // a root without CAP_SETFCAP can't be mapped
+			Cloneflags: flags, AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN},
+		})
 	}
+	return kinds
 }
 
 // inUser runs this program once more, with the rights of root in a user
@@ -156,6 +157,9 @@ func tryMounts() facts.Tried {
 		"open_tree":  func() error { _, err := raw(unix.SYS_OPEN_TREE, bad, 0, unix.OPEN_TREE_CLONE); return err },
 		"move_mount": func() error { _, err := raw(unix.SYS_MOVE_MOUNT, bad, 0, bad, 0, 0); return err },
 		"fsopen":     func() error { _, err := raw(unix.SYS_FSOPEN, 0, 0); return err },
+
+		"mount namespace":          func() error { return unshareAlone(unix.CLONE_NEWNS) },
+		"mount namespace by clone": func() error { return cloneAlone(unix.CLONE_NEWNS) },
 	} {
 		tried[way] = ""
 		if err := do(); err != nil {
@@ -165,4 +169,27 @@ func tryMounts() facts.Tried {
 		_ = unix.Unmount(at, unix.MNT_DETACH)
 	}
 	return tried
+}
+
+// unshareAlone makes namespaces for a thread that ends.
+func unshareAlone(flags int) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- unix.Unshare(flags)
+	}()
+	return <-done
+}
+
+// cloneAlone makes a process with namespaces, which ends at once.
+func cloneAlone(flags uintptr) error {
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	if pid == 0 {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	_, err := unix.Wait4(int(pid), nil, 0, nil)
+	return err
 }

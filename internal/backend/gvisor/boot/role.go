@@ -69,6 +69,8 @@ func runRunsc() error {
 // and ours are our own. The spec carries them.
 func runSentry() error {
 	refusePositions()
+	keepMounts(os.Args)
+	keepAttributes()
 	createAmidOthers()
 	passLocks(os.Args)
 	os.Args = withLimits(withStableFDs(asRootMade(gvisor.AfterPrewarmer(os.Args), ownIDs())))

@@ -66,7 +66,7 @@ func ociSpec(p *gvisor.Order) *specs.Spec {
 		},
 		Root:        &specs.Root{Path: filepath.Join(p.Dir, instance.DirMounts, instance.MountRoot)},
 		Hostname:    "carboy",
-		Annotations: map[string]string{annotationShares: strings.Join(p.Locked(), "\n")},
+		Annotations: annotations(p),
 		Mounts:      mounts,
 		Linux: &specs.Linux{
 			Namespaces: namespaces(p.Linked),
@@ -93,4 +93,13 @@ func namespaces(linked bool) []specs.LinuxNamespace {
 		list = append(list, ns)
 	}
 	return list
+}
+
+// annotations tell the sentry what the rest of a spec does not.
+func annotations(p *gvisor.Order) map[string]string {
+	out := map[string]string{annotationShares: strings.Join(p.Locked(), "\n")}
+	if weak.On(weak.MountAllowed) {
+		out[annotationMounts] = "made"
+	}
+	return out
 }
