@@ -134,6 +134,30 @@ type Machine struct {
 	Processors []int `json:"processors,omitempty"`
 }
 
+// Lock is the body of POST /carboy/lock: what is mounted at a path is to be read-only for all inside, or
+// writable again.
+type Lock struct {
+	Path     string `json:"path"` // absolute; a mount of its own
+	ReadOnly bool   `json:"read_only"`
+	// EndWriters has what has a file there open for writing ended.
+	EndWriters bool `json:"end_writers,omitempty"`
+}
+
+// LockAnswer is the answer.
+type LockAnswer struct {
+	Busy    bool     `json:"busy,omitempty"`    // nothing was changed: something has a file open for writing
+	Holders []Holder `json:"holders,omitempty"` // where Busy: what, as far as it was found
+	Ended   []Holder `json:"ended,omitempty"`   // what was ended
+}
+
+// Holder is a process that has a file open for writing. What runs there can say what it likes of its name.
+type Holder struct {
+	PID     int    `json:"pid,omitempty"` // as those inside see it; 0: the agent itself, for somebody outside
+	Program string `json:"program"`
+	Path    string `json:"path"`
+	Mapped  bool   `json:"mapped,omitempty"` // it is in its memory
+}
+
 // Processes are the answer to GET /carboy/processes.
 type Processes struct {
 	List    []Process `json:"list"`    // by PID; not all of them where there are very many

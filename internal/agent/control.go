@@ -88,6 +88,37 @@ func (g *Guest) Machine(ctx context.Context, m guest.Machine) error {
 	return g.converse(ctx, http.MethodPost, "/carboy/machine", body, func(*http.Response, *bufio.Reader) error { return nil })
 }
 
+// Bounds of what an agent says of what was in the way of a lock.
+const (
+	maxHolders    = 16
+	maxHolderText = 200 // bytes
+)
+
+// Lock makes a mount of the instance's read-only for all inside, or writable again, and returns what was in the way or was
+// ended: the guest's word, escaped and bounded.
+func (g *Guest) Lock(ctx context.Context, l guest.Lock) (answer guest.LockAnswer, err error) {
+	body, err := json.Marshal(l)
+	if err != nil {
+		return answer, err
+	}
+	err = g.converse(ctx, http.MethodPost, "/carboy/lock", body, func(resp *http.Response, _ *bufio.Reader) error {
+		return json.NewDecoder(resp.Body).Decode(&answer)
+	})
+	for _, list := range []*[]guest.Holder{&answer.Holders, &answer.Ended} {
+		*list = (*list)[:min(len(*list), maxHolders)]
+		for i := range *list {
+			h := &(*list)[i]
+			h.Program, h.Path = bounded(h.Program), bounded(h.Path)
+		}
+	}
+	return answer, err
+}
+
+// bounded is a text of the guest's as it may be shown.
+func bounded(text string) string {
+	return term.Escape(strings.ToValidUTF8(text[:min(len(text), maxHolderText)], "?"))
+}
+
 // Metrics returns what the agent measures. None of it is to be believed.
 func (g *Guest) Metrics(ctx context.Context) (raw []byte, err error) {
 	err = g.converse(ctx, http.MethodGet, "/metrics", nil, func(resp *http.Response, _ *bufio.Reader) error {

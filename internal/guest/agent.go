@@ -99,9 +99,9 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 		CgroupNS: cfg.CgroupRoot != "" || len(cfg.Controllers) > 0, Namespace: cgroups.Namespace(), Log: log,
 	}
 	defer a.look(ctx, &confined)()
-	j, err := jail.Start(confined)
+	j, err := startJail(confined, cfg.Locked)
 	if err != nil {
-		return fmt.Errorf("prepare namespaces: %w", err)
+		return err
 	}
 	defer j.Close()
 	a.jail = j
@@ -250,6 +250,7 @@ func (a *agent) routes() http.Handler {
 	mux.HandleFunc("POST /carboy/claim", a.claim)
 	mux.HandleFunc("POST /carboy/limits", a.limit)
 	mux.HandleFunc("POST /carboy/machine", a.showMachine)
+	mux.HandleFunc("POST /carboy/lock", a.lock)
 	mux.HandleFunc("GET /carboy/processes", a.serveProcesses)
 	mux.HandleFunc("POST /carboy/probe", a.probe)
 	return a.holding.with(a.forwards.with(mux, a.actions.Serve))

@@ -47,6 +47,8 @@ type Config struct {
 	// directories that are there, /tmp, /var/tmp, /dev/shm and the home of User.
 	ReadOnlyRoot bool     `json:"read_only_root,omitempty"`
 	Writable     []string `json:"writable,omitempty"`
+	// Locked are mount points that are read-only for commands from the start, and may be unlocked.
+	Locked []string `json:"locked,omitempty"`
 	// NotShown are the directories of the host's PATH that the image lacks.
 	NotShown []string `json:"not_shown,omitempty"`
 	// Network is the sandbox's way out; nil: it has none, and look-ups of names
@@ -95,15 +97,15 @@ func (c Config) validate() error {
 	if len(c.Key) != KeySize {
 		return fmt.Errorf("key: %d bytes instead of %d", len(c.Key), KeySize)
 	}
-	paths := slices.Concat(c.Hide, c.DiskPaths, c.NotShown, c.Tasks, c.Writable, c.Shared)
+	paths := slices.Concat(c.Hide, c.DiskPaths, c.NotShown, c.Tasks, c.Writable, c.Shared, c.Locked)
 	for _, p := range []string{c.Cwd, c.CgroupRoot, c.OOMFile, c.PIDsFile} {
 		if p != "" {
 			paths = append(paths, p)
 		}
 	}
 	for _, p := range paths {
-		if !path.IsAbs(p) || path.Clean(p) != p {
-			return fmt.Errorf("%q is not a clean absolute path", p)
+		if err := CheckPath(p); err != nil {
+			return err
 		}
 	}
 	if c.PIDs < 0 {
@@ -136,6 +138,14 @@ func CheckEnv(env map[string]string) error {
 
 // maxProcessors bounds the numbers of processors: no kernel that we know of has more.
 const maxProcessors = 8192
+
+// CheckPath refuses what is not a clean absolute path.
+func CheckPath(p string) error {
+	if !path.IsAbs(p) || path.Clean(p) != p {
+		return fmt.Errorf("%q is not a clean absolute path", p)
+	}
+	return nil
+}
 
 // CheckMachine refuses what can't be shown. nil is nothing.
 func CheckMachine(m *api.Machine) error {

@@ -60,3 +60,6 @@ func AllReadOnlyForTest(mountinfo []byte, cfg Config) error {
 	}
 	return cfg.allReadOnly(mounts)
 }
+
+// InMountsForTest runs f where MountNS leads, as services do.
+func (j *Jail) InMountsForTest(f func() error) error { return inMounts(j.mountNS, f) }

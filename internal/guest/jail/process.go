@@ -75,14 +75,32 @@ func (p *Process) readInner() {
 		return
 	}
 	_ = p.raw.Control(func(fd uintptr) {
-		info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(int(fd)))
-		if err != nil {
-			return
-		}
-		if n, ok := parseNSpid(info); ok {
+		if n, ok := innerOf(int(fd)); ok {
 			p.Inner = n
 		}
 	})
+}
+
+// innerOf is the pid of a pidfd in the innermost namespace.
+func innerOf(pidfd int) (int, bool) {
+	info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
+	if err != nil {
+		return 0, false
+	}
+	return parseNSpid(info)
+}
+
+// Inner is what commands call a process that has this pid here; pid itself where that can't be told.
+func Inner(pid int) int {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return pid
+	}
+	defer unix.Close(fd)
+	if n, ok := innerOf(fd); ok {
+		return n
+	}
+	return pid
 }
 
 // parseNSpid returns the last pid of an fdinfo's NSpid line.
