@@ -190,6 +190,9 @@ type Sandbox struct {
 	// Next is what was set and holds from the next start on.
 	Next []Pending `json:"next,omitempty"`
 
+	// Locked: nothing inside can write to its workspace until it is unlocked.
+	Locked bool `json:"locked,omitempty"`
+
 	// Warnings are in the answer to a create alone: what its owner should know
 	// before anything runs in it.
 	Warnings []string `json:"warnings,omitempty"`
@@ -261,6 +264,26 @@ type Setting struct {
 	To   string `json:"to"`
 	When string `json:"when"`           // "now" or "next start"
 	Note string `json:"note,omitempty"` // why not now, or what does not follow yet
+}
+
+// LockRequest is the body of POST /v1/sandboxes/{id}/workspace/lock, which makes a workspace read-only for all that
+// runs inside. What has a file of it open for writing is in the way: 409, which names it, and nothing is changed.
+type LockRequest struct {
+	EndWriters bool `json:"end_writers,omitempty"` // what is in the way is ended
+}
+
+// LockResult is the answer of that, and of POST /v1/sandboxes/{id}/workspace/unlock.
+type LockResult struct {
+	Sandbox Sandbox  `json:"sandbox"`
+	Ended   []Writer `json:"ended,omitempty"` // 16 at most
+}
+
+// Writer is a process that had a file of a workspace open for writing, as the sandbox says.
+type Writer struct {
+	PID     int    `json:"pid,omitempty"` // as those inside see it; absent: a client's transfer
+	Program string `json:"program"`
+	Path    string `json:"path"`
+	Mapped  bool   `json:"mapped,omitempty"` // it had the file in its memory
 }
 
 // Process is one process inside a sandbox, as that says itself.

@@ -173,6 +173,17 @@ func (c *Client) Set(ctx context.Context, id string, req api.ChangeRequest) (*ap
 	return ask[api.ChangeResult](ctx, c, http.MethodPatch, path(id, ""), req)
 }
 
+// LockWorkspace makes a workspace that others share read-only for what runs inside. What has a file of it open for
+// writing is in the way: a Conflict that names it, and nothing is changed; or it is ended where the request says so.
+func (c *Client) LockWorkspace(ctx context.Context, id string, req api.LockRequest) (*api.LockResult, error) {
+	return ask[api.LockResult](ctx, c, http.MethodPost, path(id, "/workspace/lock"), req)
+}
+
+// UnlockWorkspace undoes LockWorkspace.
+func (c *Client) UnlockWorkspace(ctx context.Context, id string) (*api.LockResult, error) {
+	return ask[api.LockResult](ctx, c, http.MethodPost, path(id, "/workspace/unlock"), struct{}{})
+}
+
 // Processes lists what runs in a running sandbox, as that says itself.
 func (c *Client) Processes(ctx context.Context, id string) (*api.Processes, error) {
 	return ask[api.Processes](ctx, c, http.MethodGet, path(id, "/processes"), nil)

@@ -98,7 +98,7 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	if sb.ReadOnlyRoot {
 		t.Row("root", "read-only")
 	}
-	t.Row("workspace", workspaceLong(sb.Workspace))
+	t.Row("workspace", workspaceLong(sb))
 	for _, m := range sb.Mounts {
 		t.Row(mountKind(m), mountText(m))
 	}
@@ -210,7 +210,16 @@ func when(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s)", console.Ago(t, now), t.Local().Format(time.DateTime))
 }
 
-func workspaceLong(w api.Workspace) string {
+// workspaceLong says what the workspace is, and whether it is locked.
+func workspaceLong(sb *api.Sandbox) string {
+	text := workspaceKind(sb.Workspace)
+	if sb.Locked {
+		text += ", locked"
+	}
+	return text
+}
+
+func workspaceKind(w api.Workspace) string {
 	switch sandbox.WorkspaceMode(w.Mode) {
 	case sandbox.WorkspaceCOW:
 		return w.Source + " (a copy-on-write view)"

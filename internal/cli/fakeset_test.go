@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // set does as the daemon does: limits change at once but for the disk, and a network
@@ -90,4 +91,42 @@ func (d *fakeDaemon) held(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, api.Held{Bytes: 3 << 20})
+}
+
+// lock does as the daemon does: a box of the name busy has a file open, until that is ended.
+func (d *fakeDaemon) lock(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	var req api.LockRequest
+	if err := dec.Decode(&req); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out api.LockResult
+	if b.Name == "busy" {
+		if !req.EndWriters {
+			return sandbox.Errorf(sandbox.Conflict, "sandbox busy: its workspace is being written to: by vim (pid 7), which has /workspace/a open").
+				WithHint("end that first, or have it ended: carboy workspace lock --end-writers busy")
+		}
+		out.Ended = []api.Writer{{PID: 7, Program: "vim", Path: "/workspace/a"}}
+	}
+	b.Locked = true
+	out.Sandbox = b.Sandbox
+	return answer(w, out)
+}
+
+func (d *fakeDaemon) unlock(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b.Locked = false
+	return answer(w, api.LockResult{Sandbox: b.Sandbox})
 }

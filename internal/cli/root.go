@@ -113,6 +113,7 @@ func verbs() []verb {
 		{"secret", (*app).secretCommand},
 		{"key", (*app).keyCommand},
 		{"volume", (*app).volumeCommand},
+		{"workspace", (*app).workspaceCommand},
 		{"disk", (*app).diskCommand},
 		{"df", (*app).dfCommand},
 		{"prune", (*app).pruneCommand},

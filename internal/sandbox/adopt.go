@@ -118,6 +118,9 @@ func (l *lives) adoptRunning(ctx context.Context, e *entry, b Backend) error {
 	if _, err := l.applyNext(ctx, e); err != nil {
 		l.log.Error("change what was set of a sandbox", "id", sb.ID, "error", err)
 	}
+	if err := l.relock(ctx, e, b); err != nil {
+		l.log.Error("lock the workspace of a sandbox", "id", sb.ID, "error", err)
+	}
 	l.note(ctx, sb, eventAdopted, "went on while the daemon was away")
 	l.openPorts(ctx, sb)
 	return nil

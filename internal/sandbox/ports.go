@@ -75,6 +75,7 @@ type Capabilities struct {
 	Usage     Measurer    // nil: what an instance uses is not known
 	Resize    Resizer     // nil: its instances keep the limits that they were started with
 	Whole     Wholer      // nil: its views show no directory by another path
+	Lock      Locker      // nil: its workspaces stay as they were started
 }
 
 // check says what spec needs that the wall of that name can't do.

@@ -296,6 +296,8 @@ type Sandbox struct {
 	Suspended bool `json:"suspended,omitempty"`
 	// Next is what was set and does not hold yet; nil: nothing.
 	Next *Next `json:"next,omitempty"`
+	// Locked: its workspace is read-only for what runs inside until it is unlocked.
+	Locked bool `json:"locked,omitempty"`
 }
 
 // Clone returns a copy that shares nothing with sb.

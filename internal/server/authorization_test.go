@@ -119,6 +119,8 @@ var routesOfTeams = map[string]access{
 	"POST /v1/sandboxes/{id}/pause":                  {key.Manage, "/v1/sandboxes/NAP/pause", "", 409, 404},
 	"PATCH /v1/sandboxes/{id}":                       {key.Manage, "/v1/sandboxes/BOX", `{"limits":{"memory":1073741824}}`, 200, 404},
 	"POST /v1/sandboxes/{id}/timeout":                {key.Manage, "/v1/sandboxes/BOX/timeout", `{"ttl_ms":60000}`, 200, 404},
+	"POST /v1/sandboxes/{id}/workspace/lock":         {key.Manage, "/v1/sandboxes/BOX/workspace/lock", `{"end_writers":true}`, 501, 404},
+	"POST /v1/sandboxes/{id}/workspace/unlock":       {key.Manage, "/v1/sandboxes/BOX/workspace/unlock", "", 501, 404},
 	"POST /v1/sandboxes/{id}/finish":                 {key.Manage, "/v1/sandboxes/spare3/finish", "", 409, 404},
 	"GET /v1/sandboxes/{id}/processes":               {key.Read, "/v1/sandboxes/BOX/processes", "", 501, 404},
 	"GET /v1/sandboxes/{id}/held":                    {key.Read, "/v1/sandboxes/BOX/held", "", 200, 404},

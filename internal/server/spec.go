@@ -273,7 +273,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, ports []sandbox.PortState, c
 		out.Held = &api.DiskHeld{Since: h.Since, Need: h.Need, Path: h.Path}
 	}
 	out.DiskBroken = sb.DiskBroken
-	out.Next = pending(sb)
+	out.Next, out.Locked = pending(sb), sb.Locked
 	slices.Sort(out.Env)
 	if out.Labels == nil {
 		out.Labels = map[string]string{}

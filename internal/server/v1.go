@@ -50,6 +50,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"POST /v1/sandboxes/{id}/setup", key.Manage, sandboxes.setUp},
 		{"POST /v1/sandboxes/{id}/pause", key.Manage, sandboxes.pause},
 		{"POST /v1/sandboxes/{id}/timeout", key.Manage, sandboxes.setTTL},
+		{"POST /v1/sandboxes/{id}/workspace/lock", key.Manage, sandboxes.lock},
+		{"POST /v1/sandboxes/{id}/workspace/unlock", key.Manage, sandboxes.unlock},
 		{"POST /v1/sandboxes/{id}/finish", key.Manage, sandboxes.finish},
 		{"GET /v1/sandboxes/{id}/processes", key.Read, sandboxes.processes},
 		{"GET /v1/sandboxes/{id}/held", key.Read, sandboxes.held},

@@ -75,6 +75,7 @@ func Run(t *testing.T, o Options) {
 		{"no-host", testNoHost},
 		{"workspace", testWorkspace},
 		{"volume-workspace", testVolumeWorkspace},
+		{"lock", testLock},
 		{"mount-points", testMountPoints},
 		{"packages", testPackages},
 		{"read-only-root", testReadOnlyRoot},

@@ -39,6 +39,9 @@ func agentConfig(sb *sandbox.Sandbox) control.Config {
 	case sb.Spec.Workspace.Source.Path != "" || sb.Spec.Workspace.Volume != "":
 		c.Cwd = sandbox.WorkspacePath
 	}
+	if sb.Locked {
+		c.Locked = []string{sandbox.WorkspacePath}
+	}
 	if sb.Spec.ReadOnlyRoot && !weak.On(weak.RootWritable) {
 		c.ReadOnlyRoot, c.Writable = true, []string{sandbox.WorkspacePath}
 		for _, m := range sb.Spec.Mounts {

@@ -259,7 +259,7 @@ func (b *Backend) linkEnd(id string) (*os.File, error) {
 func (b *Backend) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{
 		Strength: b.wall.Strength, HostDirs: true, Images: true, Volumes: true,
-		Link: sandbox.LinkNetNS, LinkEnd: b.linkEnd, Snapshots: b, Disks: b, Usage: b, Warm: b, Resize: b, Whole: b,
+		Link: sandbox.LinkNetNS, LinkEnd: b.linkEnd, Snapshots: b, Disks: b, Usage: b, Warm: b, Resize: b, Whole: b, Lock: b,
 	}
 }
 
