@@ -22,7 +22,7 @@ func (b *Backend) Lock(ctx context.Context, id string, l sandbox.Lock) (out sand
 	answer, err := b.agent(id).Lock(ctx, guest.Lock{Path: sandbox.WorkspacePath, ReadOnly: l.ReadOnly, EndWriters: l.EndWriters})
 	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusNotFound {
 		return out, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it was started by an older carboy, which could lock nothing", id).
-			WithHint("stop it and start it")
+			WithHint("carboy stop %[1]s && carboy start %[1]s", id)
 	}
 	if err != nil {
 		return out, err

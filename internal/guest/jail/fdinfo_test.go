@@ -13,6 +13,7 @@ func TestParseNSpid(t *testing.T) {
 		ok         bool
 	}{
 		{"nested", "pos:\t0\nflags:\t02000002\nmnt_id:\t15\nPid:\t12\nNSpid:\t12\t3\n", 3, true},
+		{"deeper", "Pid:\t12\nNSpid:\t12\t3\t1\n", 3, true},
 		{"flat", "Pid:\t12\nNSpid:\t12\n", 12, true},
 		{"gone", "Pid:\t-1\nNSpid:\t-1\n", -1, false},
 		{"empty", "NSpid:\n", 0, false},

@@ -28,13 +28,23 @@ func (j *Jail) SetReadOnly(path string, readOnly bool) error {
 	if ns := j.cell.mounts(); ns != nil && !sameFile(ns, j.mountNS) {
 		spaces = append(spaces, ns)
 	}
-	for i, ns := range spaces {
-		err := inMounts(ns, func() error { return remount(path, readOnly) })
+	var changed []*os.File
+	for _, ns := range spaces {
+		err := inMounts(ns, func() error {
+			was, err := remount(path, readOnly)
+			if was {
+				changed = append(changed, ns)
+			}
+			return err
+		})
 		if err == nil {
 			continue
 		}
-		for _, changed := range slices.Backward(spaces[:i+1]) { // the last one perhaps
-			err = errors.Join(err, inMounts(changed, func() error { return remount(path, !readOnly) }))
+		for _, ns := range slices.Backward(changed) {
+			err = errors.Join(err, inMounts(ns, func() error {
+				_, err := remount(path, !readOnly)
+				return err
+			}))
 		}
 		return err
 	}
@@ -82,30 +92,26 @@ func inMounts(ns *os.File, f func() error) error {
 	return failed
 }
 
-// remount runs on a thread that sees the mount.
-func remount(path string, readOnly bool) error {
+// remount runs on a thread that sees the mount, and reports whether it changed it.
+func remount(path string, readOnly bool) (changed bool, err error) {
 	m, err := mountAt(path)
-	if err != nil {
-		return err
-	}
-	if m.readOnly == readOnly {
-		return nil
+	if err != nil || m.readOnly == readOnly {
+		return false, err
 	}
 	flags := unix.MS_BIND | unix.MS_REMOUNT | m.flags
 	if readOnly {
 		flags |= unix.MS_RDONLY
 	}
 	err = unix.Mount("", path, "", flags, "")
-	if errors.Is(err, unix.EBUSY) {
-		return ErrBusy
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return false, ErrBusy
+	case err != nil:
+		return false, fmt.Errorf("remount %s: %w", path, err)
+	case readOnly:
+		return true, tryWrite(path)
 	}
-	if err != nil {
-		return fmt.Errorf("remount %s: %w", path, err)
-	}
-	if readOnly {
-		return tryWrite(path)
-	}
-	return nil
+	return true, nil
 }
 
 // mountAt is what the calling thread sees mounted at a path.

@@ -81,7 +81,7 @@ func (p *Process) readInner() {
 	})
 }
 
-// innerOf is the pid of a pidfd in the innermost namespace.
+// innerOf is what commands call the process of a pidfd.
 func innerOf(pidfd int) (int, bool) {
 	info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(pidfd))
 	if err != nil {
@@ -103,7 +103,8 @@ func Inner(pid int) int {
 	return pid
 }
 
-// parseNSpid returns the last pid of an fdinfo's NSpid line.
+// parseNSpid returns the pid of an fdinfo's NSpid line that commands see: the second where there is one, for a command
+// may have made further namespaces.
 func parseNSpid(info []byte) (int, bool) {
 	lines := bufio.NewScanner(bytes.NewReader(info))
 	for lines.Scan() {
@@ -115,7 +116,7 @@ func parseNSpid(info []byte) (int, bool) {
 		if len(fields) == 0 {
 			return 0, false
 		}
-		n, err := strconv.Atoi(string(fields[len(fields)-1]))
+		n, err := strconv.Atoi(string(fields[min(1, len(fields)-1)]))
 		return n, err == nil && n > 0
 	}
 	return 0, false
