@@ -126,6 +126,30 @@ func (w *world) bootMortally(t fataler, m *mortality) *daemon {
 	})
 }
 
+// killedIn boots a daemon over one wall that dies at step n of do: at a write to the store, or in that operation of the
+// wall. It reports whether do was answered before that, with success.
+func (w *world) killedIn(t *testing.T, n int, b sandbox.Backend, in sandboxtest.Op, do func(d *daemon) error) (done bool) {
+	t.Helper()
+	m := newMortality(-1)
+	d := w.bootIn(m.life, t, sandbox.Options{Store: mortalStore{&w.store, m}, Backends: []sandbox.Backend{b}})
+	w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
+		if op == in {
+			m.step()
+		}
+		return nil
+	})
+	m.left.Store(int64(n))
+	answered := make(chan bool, 1)
+	go func() {
+		ok := false
+		defer func() { answered <- ok }() // step ends this goroutine
+		ok = do(d) == nil
+	}()
+	done = <-answered
+	w.bury(d, m)
+	return done
+}
+
 // bury ends what is left of a dead daemon in memory.
 func (w *world) bury(d *daemon, m *mortality) {
 	m.dead.Store(true)

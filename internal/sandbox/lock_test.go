@@ -173,24 +173,10 @@ func TestLockKilled(t *testing.T) {
 				}
 				d.shutdown()
 
-				m := newMortality(-1)
-				d = w.bootIn(m.life, t, sandbox.Options{Store: mortalStore{&w.store, m}, Backends: []sandbox.Backend{l}})
-				w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
-					if op == sandboxtest.Lock {
-						m.step()
-					}
-					return nil
-				})
-				m.left.Store(int64(n))
-				answered := make(chan bool, 1)
-				go func() {
-					ok := false
-					defer func() { answered <- ok }()
+				done = w.killedIn(t, n, l, sandboxtest.Lock, func(d *daemon) error {
 					_, _, err := d.LockWorkspace(context.Background(), ann, "web", sandbox.Lock{ReadOnly: readOnly})
-					ok = err == nil
-				}()
-				done = <-answered
-				w.bury(d, m)
+					return err
+				})
 
 				d = boot()
 				synctest.Wait()

@@ -166,24 +166,10 @@ func TestSetKilled(t *testing.T) {
 			sb := create(t, d, sandbox.Spec{Name: "web"})
 			d.shutdown()
 
-			m := newMortality(-1)
-			d = w.bootIn(m.life, t, sandbox.Options{Store: mortalStore{&w.store, m}, Backends: []sandbox.Backend{r}})
-			w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
-				if op == sandboxtest.Resize {
-					m.step()
-				}
-				return nil
-			})
-			m.left.Store(int64(n))
-			answered := make(chan bool, 1)
-			go func() {
-				ok := false
-				defer func() { answered <- ok }()
+			done = w.killedIn(t, n, r, sandboxtest.Resize, func(d *daemon) error {
 				_, _, err := d.Set(context.Background(), ann, "web", sandbox.Change{Memory: 4 * gib, CPUs: 3, Disk: 16 * gib})
-				ok = err == nil
-			}()
-			done = <-answered
-			w.bury(d, m)
+				return err
+			})
 
 			d = boot()
 			synctest.Wait()
