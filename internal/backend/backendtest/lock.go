@@ -129,16 +129,15 @@ func testLock(t *testing.T, s *suite) {
 	}
 	t.Run("closed", func(t *testing.T) { lockHolds(t, w, l) })
 	t.Run("writers-ended", func(t *testing.T) { lockEnds(t, w, l) })
-	t.Run("not-a-mount", func(t *testing.T) {
-		b := w.begin(t)
-		if w.Name() == sandbox.WallProcess {
-			t.Skip("behind this wall every workspace is a mount")
-		}
-		if _, err := l.Lock(t.Context(), b.id, sandbox.Lock{ReadOnly: true}); err == nil {
-			t.Error("a workspace that is no mount was locked")
-		}
-		b.says(t, "cd /workspace; echo x >f; cat f", "x\n")
-	})
+	if w.Name() != sandbox.WallProcess { // behind which every workspace is a mount
+		t.Run("not-a-mount", func(t *testing.T) {
+			b := w.begin(t)
+			if _, err := l.Lock(t.Context(), b.id, sandbox.Lock{ReadOnly: true}); err == nil {
+				t.Error("a workspace that is no mount was locked")
+			}
+			b.says(t, "cd /workspace; echo x >f; cat f", "x\n")
+		})
+	}
 }
 
 // lockNow locks, and fails where something is in the way.
