@@ -53,10 +53,14 @@ const (
 	handleMagic  = 0xfb
 )
 
-// originOf returns what an open file of an upper layer was copied up from.
-func originOf(f *os.File) Origin {
+// originNames are the attributes that hold a handle of what something was copied up from: a directory has the first, what is
+// none either of them.
+var originNames = [...]string{xattrOrigin, xattrCopyOf}
+
+// originOf returns what an open directory of an upper layer was copied up from.
+func originOf(d *os.File) Origin {
 	var b [256]byte
-	n, err := unix.Fgetxattr(int(f.Fd()), xattrOrigin, b[:])
+	n, err := unix.Fgetxattr(int(d.Fd()), xattrOrigin, b[:])
 	if err != nil {
 		return Origin{}
 	}
@@ -66,11 +70,12 @@ func originOf(f *os.File) Origin {
 // originAt is originOf for what is no directory and is not opened.
 func originAt(dir *os.File, name string) Origin {
 	var b [256]byte
-	n, err := unix.Lgetxattr(fdPath(dir)+"/"+name, xattrOrigin, b[:])
-	if err != nil {
-		return Origin{}
+	for _, attr := range originNames {
+		if n, err := unix.Lgetxattr(fdPath(dir)+"/"+name, attr, b[:]); err == nil {
+			return readOrigin(b[:n])
+		}
 	}
-	return readOrigin(b[:n])
+	return Origin{}
 }
 
 func readOrigin(b []byte) Origin {

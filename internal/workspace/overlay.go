@@ -16,10 +16,14 @@ import (
 // without CAP_SYS_ADMIN in the first user namespace can't set them.
 const (
 	xattrOpaque   = "trusted.overlay.opaque"
-	xattrOrigin   = "trusted.overlay.origin"   // there on what was copied up
+	xattrOrigin   = "trusted.overlay.origin"   // there on what was copied up: of what
 	xattrRedirect = "trusted.overlay.redirect" // on a renamed directory: where what lies below it is
 	// xattrWhole is ours, on a directory that was made whole: by what.
 	xattrWhole = "trusted.carboy.whole"
+	// xattrCopyOf is ours, with what xattrOrigin had on a file that was untied.
+	xattrCopyOf = "trusted.carboy.copy-of"
+	// xattrUntied is ours, on an upper layer: when that was done, in ns since 1970.
+	xattrUntied = "trusted.carboy.untied"
 )
 
 type overlaySource struct {
@@ -223,6 +227,10 @@ func noAttribute(err error) bool { return errors.Is(err, unix.ENODATA) || errors
 // hasOrigin reports whether overlayfs copied f up from the base, rather than
 // made it anew. It is a hint: in doubt the answer is no.
 func hasOrigin(f *os.File) bool {
-	_, err := unix.Fgetxattr(int(f.Fd()), xattrOrigin, nil)
-	return err == nil
+	for _, name := range originNames {
+		if _, err := unix.Fgetxattr(int(f.Fd()), name, nil); err == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -250,7 +250,7 @@ func (c *composer) view(d Dir) error {
 	}
 	if upper, err := c.raw.Open(upperOfView, unix.O_RDONLY|unix.O_DIRECTORY); err == nil { // or this is the first start
 		defer upper.Close()
-		if err := mountAlone(upper); err != nil {
+		if err := readyUpper(upper); err != nil {
 			return err
 		}
 	}

@@ -165,7 +165,7 @@ func (o *wholeOrder) do() (shape string, err error) {
 		return o.shape(upper)
 	}
 	if o.Live.IsZero() {
-		if err := mountAlone(upper); err != nil { // until this process ends
+		if err := readyUpper(upper); err != nil {
 			return "", err
 		}
 	}
@@ -187,13 +187,13 @@ func (o *wholeOrder) shape(upper *os.File) (string, error) {
 	return workspace.Shape(context.Background(), upper, order.below(), readerOf(order.Base.UID != 0))
 }
 
-// mountAlone waits until no other process has called it with the same upper layer of a view, and not closed that:
-// a daemon that was killed may have left one that has the view mounted, for a moment.
-func mountAlone(upper *os.File) error {
+// readyUpper makes the upper layer of a view ready to be mounted. It waits until no other process has called it with
+// the same one, and not closed that: a daemon that was killed may have left one that has the view mounted, for a moment.
+func readyUpper(upper *os.File) error {
 	if err := unix.Flock(int(upper.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("wait for who has the view mounted: %w", err)
 	}
-	return nil
+	return workspace.Untie(upper)
 }
 
 // view opens the view of an upper layer: the one that a running instance has, or one that is mounted here and

@@ -8,7 +8,7 @@ import (
 )
 
 // Who mounts a view waits for another that has it mounted.
-func TestMountAlone(t *testing.T) {
+func TestReadyUpper(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *os.File {
 		f, err := os.Open(dir)
@@ -19,14 +19,14 @@ func TestMountAlone(t *testing.T) {
 	}
 	first, second := open(), open()
 	defer second.Close()
-	if err := mountAlone(first); err != nil {
+	if err := readyUpper(first); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Flock(int(second.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		t.Fatal("two at once")
 	}
 	got := make(chan error)
-	go func() { got <- mountAlone(second) }()
+	go func() { got <- readyUpper(second) }()
 	select {
 	case err := <-got:
 		t.Fatalf("it did not wait: %v", err)
