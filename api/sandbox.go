@@ -392,6 +392,9 @@ type ChangesRequest struct {
 	// Whole is for an apply: first all that directories show which were renamed inside is copied to the
 	// sandbox's disk, so that it stays there when it is deleted here.
 	Whole bool `json:"whole,omitempty"`
+	// Hold, with Whole, keeps the commands of a sandbox that runs still until the answer is closed, after its last byte too, so
+	// that they see what is applied meanwhile: for 20 s at most in all. One byte more says that they are about to go on.
+	Hold bool `json:"hold,omitempty"`
 	// Origins has the stream tell what each thing began as, also of what it leaves out; Selves what it is in
 	// the sandbox, too, by which what was applied before is known again.
 	Origins bool `json:"origins,omitempty"`

@@ -122,6 +122,8 @@ type Wholer interface {
 // Moment is one in which no directory of a view shows one of the host's by another path.
 type Moment struct {
 	Shape string // what the view was then, for ChangesOptions; "": views are copies
+	// Over is closed a second before the sandbox's commands go on by themselves; nil: none are held still.
+	Over <-chan struct{}
 	// Release lets the sandbox's commands go on, which are held still for a while at most. It is never nil, and is
 	// to be called where there was no error.
 	Release func()
@@ -213,6 +215,9 @@ type ChangesOptions struct {
 	// Shape, with Whole, is that of the Moment whose changes these are to be: what is renamed or deleted in the sandbox
 	// while they are read is the same error, at whatever point of the stream.
 	Shape string
+	// Held, with Whole, is called once all is written, where the sandbox's commands are held still: they are until it
+	// returns, or over is closed. Nil: they go on at once.
+	Held func(ctx context.Context, over <-chan struct{}) `json:"-"`
 	// Origins says that the stream tells what of the base each thing began as, also of what it leaves out.
 	Origins bool
 	// Selves, with Origins, has it tell what each thing is in the sandbox as well: an apply that took it before

@@ -196,7 +196,11 @@ func (m *Manager) wholeChanges(ctx context.Context, c Caller, ref string, opts C
 		case err == nil:
 			defer at.Release()
 			opts.Shape = at.Shape
-			return b.Changes(ctx, sb, opts, w)
+			err := b.Changes(ctx, sb, opts, w)
+			if err == nil && opts.Held != nil && at.Over != nil {
+				opts.Held(ctx, at.Over)
+			}
+			return err
 		case !IsLoose(err):
 			return err
 		}

@@ -13,4 +13,6 @@ func TestWholeChangesAreManaged(t *testing.T) {
 	w.want(t, 403, "only read", "POST", path, `{"whole":true}`)
 	w.want(t, 409, "only read", "POST", path, `{}`) // the control: it is no view
 	w.want(t, 409, "ours", "POST", path, `{"whole":true}`)
+	w.want(t, 409, "ours", "POST", path, `{"whole":true,"hold":true}`)
+	w.want(t, 400, "ours", "POST", path, `{"hold":true}`)
 }

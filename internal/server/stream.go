@@ -124,7 +124,7 @@ func (a *sandboxAPI) changes(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	a.streamChanges(w, r, sandbox.ChangesOptions{
+	a.streamChanges(newStream(w, "application/octet-stream"), r, sandbox.ChangesOptions{
 		Content: content, Paths: q["path"], Filter: sandbox.ChangesFilter{Exclude: q["exclude"], Only: q["only"]},
 	})
 }
@@ -144,14 +144,36 @@ func (a *sandboxAPI) selectChanges(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, sandbox.Errorf(sandbox.Denied, "whole: it writes to the sandbox's disk, and the key lacks the scope %q", key.Manage))
 		return
 	}
-	a.streamChanges(w, r, sandbox.ChangesOptions{
+	if req.Hold && !req.Whole {
+		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "hold: only with whole"))
+		return
+	}
+	o := sandbox.ChangesOptions{
 		Content: req.Content, Paths: req.Paths, Whole: req.Whole, Origins: req.Origins, Selves: req.Selves, Filter: sandbox.ChangesFilter{
 			Ignore: req.Ignore, Prefix: req.Prefix, Tracked: req.Tracked, Exclude: req.Exclude, Only: req.Only,
 		},
-	})
+	}
+	out := newStream(w, "application/octet-stream")
+	if req.Hold {
+		o.Held = out.held
+	}
+	a.streamChanges(out, r, o)
 }
 
-func (a *sandboxAPI) streamChanges(w http.ResponseWriter, r *http.Request, o sandbox.ChangesOptions) {
+// held keeps an answer open that is complete until its reader closes it. A byte more says that over is closed.
+func (s *stream) held(ctx context.Context, over <-chan struct{}) {
+	if !s.write(nil) {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-over:
+		_ = s.write([]byte("\n")) // or nobody is there
+	}
+}
+
+func (a *sandboxAPI) streamChanges(out *stream, r *http.Request, o sandbox.ChangesOptions) {
+	w := out.w
 	if len(o.Paths) > maxPaths {
 		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "path: more than %d", maxPaths))
 		return
@@ -160,7 +182,6 @@ func (a *sandboxAPI) streamChanges(w http.ResponseWriter, r *http.Request, o san
 		wire.Error(w, err)
 		return
 	}
-	out := newStream(w, "application/octet-stream")
 	err := a.m.Changes(r.Context(), auth.Of(r).Caller, r.PathValue("id"), o, out)
 	switch {
 	case err == nil:

@@ -110,3 +110,40 @@ func TestNewerThan(t *testing.T) {
 		}
 	}
 }
+
+// An answer that is complete stays open until its reader closes it, or is told that it is over.
+func TestStreamHeld(t *testing.T) {
+	over, ended := make(chan struct{}), make(chan struct{}, 2)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := newStream(w, "text/plain")
+		_, _ = io.WriteString(out, "all")
+		out.held(r.Context(), over)
+		ended <- struct{}{}
+	}))
+	defer srv.Close()
+	get := func() io.ReadCloser {
+		resp, err := http.Get(srv.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b [3]byte
+		if _, err := io.ReadFull(resp.Body, b[:]); err != nil || string(b[:]) != "all" {
+			t.Fatalf("%q, %v", b, err)
+		}
+		return resp.Body
+	}
+	body := get()
+	select {
+	case <-ended:
+		t.Error("it did not stay open")
+	default:
+	}
+	_ = body.Close()
+	<-ended
+	body = get()
+	defer body.Close()
+	close(over)
+	if rest, err := io.ReadAll(body); err != nil || string(rest) != "\n" {
+		t.Errorf("when it is over: %q, %v", rest, err)
+	}
+}

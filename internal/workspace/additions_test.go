@@ -125,6 +125,21 @@ func TestAppliedMovedAndDeleted(t *testing.T) {
 	diff(t, "base", read(t, v.base), tree{"src": "/", "new": "/", "new/sub": "/", "new/sub/a": "1", "new/sub/n": "/"})
 }
 
+// An apply renames directories of the base while the sandbox is held still, and writes what is in them anew when it isn't.
+func TestRenamesWhileStill(t *testing.T) {
+	for _, still := range []bool{true, false} {
+		v := newWholeView(t, tree{"src/sub/a": "1"})
+		v.begins(t)
+		was := inodeOf(t, v.base+"/src/sub/a")
+		must(t, os.Rename(v.view+"/src", v.view+"/lib"))
+		v.take(t, workspace.ApplyOptions{Still: func() bool { return still }})
+		diff(t, "base", read(t, v.base), tree{"lib": "/", "lib/sub": "/", "lib/sub/a": "1"})
+		if renamed := inodeOf(t, v.base+"/lib/sub/a") == was; renamed != still {
+			t.Errorf("still %v: renamed %v", still, renamed)
+		}
+	}
+}
+
 // An apply that is killed when it has renamed a directory knows afterwards what it left in that before.
 func TestKilledAfterRenames(t *testing.T) {
 	killed := errors.New("killed")

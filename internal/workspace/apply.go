@@ -47,6 +47,9 @@ type ApplyOptions struct {
 	// Applied are the Marks of earlier results for the same workspace: what
 	// Apply itself wrote is no change of the host's.
 	Applied []Mark
+	// Still, if set, reports whether the sandbox's commands are held still. Directories are renamed only while they are: a
+	// sandbox that has moved on meanwhile would show them twice.
+	Still func() bool
 	// Note, if set, is called before directories are renamed, with Applied and where that goes along: what is kept of
 	// it stands in for Applied if this process is killed before there are Marks. An error ends it with nothing changed.
 	Note func([]Mark) error

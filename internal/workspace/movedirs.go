@@ -90,7 +90,7 @@ func (a *applier) moveDirs() (any bool, err error) {
 		}
 	}
 	for i, m := range moves {
-		if below(m.to, m.from) {
+		if below(m.to, m.from) || a.opts.Still != nil && !a.opts.Still() {
 			continue
 		}
 		done, err := a.moveDir(m, added[m.to].Origin)

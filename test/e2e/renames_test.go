@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
 	"github.com/carboy-sandbox/carboy/test/long"
 )
 
@@ -186,6 +188,74 @@ func TestRenamesWhileApplied(t *testing.T) {
 				t.Errorf("the directory lost %q", text)
 			}
 		}
+		h.ok("rm", "-f", "web")
+	})
+}
+
+// TestRenamedHere: a file that was changed in the sandbox is there after the directory's user renamed the one
+// that it is a copy of, and so is that one.
+func TestRenamedHere(t *testing.T) {
+	t.Parallel()
+	behindEach(t, func(t *testing.T, wall string) { // an ordinary user's views are copies
+		h := newHome(t)
+		dir := h.edited(map[string]string{"src/f": "f\n", "dir/a": "a\n", "dir/sub/b": "b\n"})
+		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
+		h.ok("exec", "web", "--", "sh", "-c", "for f in src/f dir/a dir/sub/b; do echo edited >>$f; done")
+		h.ok("stop", "web")
+		for from, to := range map[string]string{"src/f": "src/g", "dir": "moved"} {
+			if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.ok("start", "web")
+		const want = "./dir/a:a\n./dir/a:edited\n./dir/sub/b:b\n./dir/sub/b:edited\n" +
+			"./moved/a:a\n./moved/sub/b:b\n./src/f:edited\n./src/f:f\n./src/g:f\n"
+		if got := h.ok("exec", "web", "--", "sh", "-c", "cat src/g moved/a moved/sub/b >/dev/null && "+found); got != want {
+			t.Errorf("inside:\n%s", got)
+		}
+		h.ok("rm", "-f", "web")
+	})
+}
+
+// TestHeldWhileApplied: who takes changes may keep the sandbox's commands still until that is done.
+func TestHeldWhileApplied(t *testing.T) {
+	t.Parallel()
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		dir := h.edited(map[string]string{"a/f": "f\n"})
+		counted := filepath.Join(h.dir, "counted")
+		h.edit(counted, map[string]string{"count": "\n"})
+		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir, "--mount", counted+":/count")
+		h.ok("exec", "-d", "web", "--", "sh", "-c", "while mv a b && mv b a; do echo >>/count/count; done")
+		count := func() int64 {
+			fi, err := os.Stat(filepath.Join(counted, "count"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fi.Size()
+		}
+		goesOn := func() {
+			before := count()
+			until(t, func() bool { return count() > before })
+		}
+		goesOn()
+		stream, err := h.api().Changes(t.Context(), "web", client.ChangesOptions{Whole: true, Hold: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		for _, err := range workspace.Read(stream) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := count()
+		h.ok("ls")
+		if after := count(); after != before {
+			t.Errorf("it went on while it was held: %d, then %d", before, after)
+		}
+		_ = stream.Close()
+		goesOn()
 		h.ok("rm", "-f", "web")
 	})
 }

@@ -43,8 +43,11 @@ type wholeAnswer struct {
 	Shape string `json:"shape"` // of a view that is whole; "": it is a copy, or was not looked at
 }
 
-// stillLimit bounds how long commands are held still while a view is read that was made whole.
-const stillLimit = 20 * time.Second
+// stillLimit bounds how long commands are held still for an apply, and stillNotice is how long before its end that is told.
+const (
+	stillLimit  = 20 * time.Second
+	stillNotice = time.Second
+)
 
 // MakeWhole implements sandbox.Wholer. Where something is not whole, all is copied first, and in a running instance looked through
 // once more while its commands are held still.
@@ -95,8 +98,11 @@ func (b *Backend) moment(ctx context.Context, id string, o wholeOrder) (at sandb
 		release()
 		return at, err
 	}
+	over := make(chan struct{})
+	at.Over = over
+	notice := time.AfterFunc(stillLimit-stillNotice, func() { close(over) })
 	limit := time.AfterFunc(stillLimit, release)
-	at.Release = func() { limit.Stop(); release() }
+	at.Release = func() { notice.Stop(); limit.Stop(); release() }
 	return at, nil
 }
 

@@ -84,8 +84,11 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api
 	opts := workspace.ApplyOptions{
 		Paths: paths, Filter: what.Filter, Brought: what.Brought, Allow: paths, Force: o.Force, DryRun: o.DryRun, Applied: marks,
 	}
+	var stream *heldStream
+	opts.Still = func() bool { return stream.still() }
 	opts.Check = func(d *workspace.Diff) error {
 		diff = d
+		stream.ended()
 		if o.Digest.IsZero() {
 			return r.checkShown(ctx, o, sb.Name, sb.ID, d, base)
 		}
@@ -97,11 +100,13 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api
 	}
 	req := request(!o.DryRun, paths, what.Filter)
 	req.Origins, req.Selves, req.Whole = true, true, !o.DryRun // it deletes what renamed directories show
-	stream, err := svc.Changes(ctx, sb.ID, req)
+	req.Hold = req.Whole && !o.Ask                             // nothing is renamed then, and an answer takes its time
+	body, err := svc.Changes(ctx, sb.ID, req)
 	if err != nil {
 		return nil, diff, usage.Named(err, sb.ID, sb.Name)
 	}
-	defer func() { _ = stream.Close() }() // Apply has read it to its end, or failed
+	stream = &heldStream{ReadCloser: body}
+	defer func() { _ = stream.Close() }() // Apply has read it to its end, or failed: the sandbox goes on
 	res, err := workspace.Apply(ctx, base, stream, opts)
 	if res != nil && len(res.Marks) > 0 {
 		merr := r.saveMarks(sb.ID, res.Marks)
