@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // subject is a process of a box, as the host's /proc shows it.
@@ -149,6 +151,22 @@ func (w *world) boxDir(name string) string {
 	return filepath.Join(w.dir, "state/carboy/boxes", w.wall, list[0].ID)
 }
 
+// started lists the commands of an agent, once none is between its fork and its exec: until then it is the agent, in all that
+// it has.
+func started(of int) (inner []subject) {
+	own := cmdline(of)
+	patience.Until(10*time.Second, func() bool {
+		inner = below(of, command)
+		return !slices.ContainsFunc(inner, func(s subject) bool { return cmdline(s.pid) == own })
+	})
+	return inner
+}
+
+func cmdline(pid int) string {
+	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // "" of one that has ended
+	return string(raw)
+}
+
 // subjects lists the processes of a box on the host.
 func (w *world) subjects(dir string) ([]subject, error) {
 	var box struct {
@@ -172,7 +190,7 @@ func (w *world) subjects(dir string) ([]subject, error) {
 	if len(box.Processes) != 1 {
 		return nil, fmt.Errorf("%d processes, not an agent", len(box.Processes))
 	}
-	inner := below(box.Processes[0].PID, command)
+	inner := started(box.Processes[0].PID)
 	if len(inner) == 0 {
 		return nil, errors.New("the agent has no children")
 	}
