@@ -59,8 +59,10 @@ var oneWay = []struct {
 			"internal/backend/gvisor/boot/launch.go": "it gives its groups up, and fails where that does",
 			"internal/backend/instance/diskfiles.go": "it gives its groups up, and fails where that does",
 			"internal/backend/seccomp/ordinary.go":   "a list of what programs may call",
-			"internal/doctor/attempt.go":             "whether ids can be had is what it tries",
-			"internal/guest/jail/birth_unsafe.go":    "between fork and exec there is nothing but system calls, which fail",
+
+			"internal/backend/gvisor/filters/register_unsafe.go": "a list of what gofers may call",
+			"internal/doctor/attempt.go":                         "whether ids can be had is what it tries",
+			"internal/guest/jail/birth_unsafe.go":                "between fork and exec there is nothing but system calls, which fail",
 		},
 	},
 	{

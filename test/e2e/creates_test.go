@@ -127,3 +127,34 @@ func createUndisturbed(s *shares, one, reads *locker) {
 	reads.want("EROFS", "make new 1")
 	one.want("ok", "exclusive new 1")
 }
+
+// TestMadeByTheirUser: whoever shares a directory may use what their user makes in it elsewhere from the first moment on.
+func TestMadeByTheirUser(t *testing.T) {
+	t.Parallel()
+	s := newShares(t, newHome(t))
+	s.box("one", "gvisor")
+	s.box("native", "process")
+	one, native := s.start("one", "creates.py", "."), s.start("native", "creates.py", ".")
+	for _, c := range []struct{ made, used string }{{"file", "write"}, {"directory", "list"}} {
+		t.Run(c.made, func(t *testing.T) {
+			one.t, native.t = t, t
+			seen := make(chan string)
+			native.tell(c.used + " moment 20000 ok ENOENT")
+			go func() {
+				native.out.Scan()
+				seen <- native.out.Text()
+			}()
+			for {
+				one.want("ok", c.made+" moment 200")
+				select {
+				case got := <-seen:
+					if got != "ENOENT ok" {
+						t.Errorf("%s comes to %s", c.used, got)
+					}
+					return
+				default:
+				}
+			}
+		})
+	}
+}

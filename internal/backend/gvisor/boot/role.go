@@ -18,6 +18,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/filters"
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/owner"
 	_ "github.com/carboy-sandbox/carboy/internal/backend/gvisor/umounter" // does its work when it is initialized
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/role"
@@ -39,10 +40,19 @@ func Roles(maker instance.LinkMaker) role.Table {
 	for _, name := range []string{gvisor.RoleSentry, gvisor.RolePrewarmer} {
 		t[name] = runSentry
 	}
-	for _, name := range []string{gvisor.RoleGofer, roleSelf, roleRunsc, roleExec} {
+	t[gvisor.RoleGofer] = runGofer
+	for _, name := range []string{roleSelf, roleRunsc, roleExec} {
 		t[name] = runRunsc
 	}
 	return t
+}
+
+// runGofer serves files, and makes them as those who make them inside.
+func runGofer() error {
+	if err := owner.Keep(); err != nil {
+		return err
+	}
+	return runRunsc()
 }
 
 // runRunsc hands over to gVisor's own command line.

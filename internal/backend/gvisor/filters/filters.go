@@ -8,7 +8,8 @@
 // than the one that gVisor builds: a test compares the two. Options and
 // machines that there is no program for have theirs built, as before.
 //
-// To gVisor's rules for the sentry come those by which it holds locks on the host.
+// To gVisor's rules for the sentry come those by which it holds locks on the host, and to those for the gofer
+// those by which it makes files as others.
 package filters
 
 //go:generate go test -run ^TestProgramsAreGVisors$DOLLAR -update
@@ -17,5 +18,6 @@ package filters
 // before a filter is installed, and by one goroutine.
 func Register() {
 	allowLocks()
+	allowOwners()
 	register(sentry, gofer)
 }

@@ -10,6 +10,7 @@ import (
 	sentryfilter "gvisor.dev/gvisor/runsc/boot/filter"
 	_ "gvisor.dev/gvisor/runsc/boot/filter/config" // has what sentryRules is
 	goferfilter "gvisor.dev/gvisor/runsc/fsgofer/filter"
+	_ "gvisor.dev/gvisor/runsc/fsgofer/filter/config" // has what goferRules is
 )
 
 // The maps that gVisor looks programs up in. They are made, empty, when one is
@@ -38,6 +39,21 @@ func register(sentry, gofer func() []precompiledseccomp.Program) {
 //
 //go:linkname sentryRules gvisor.dev/gvisor/runsc/boot/filter/config.allowedSyscalls
 var sentryRules seccomp.SyscallRules
+
+// goferRules are gVisor's rules for every gofer, which it copies from in the same way.
+//
+//go:linkname goferRules gvisor.dev/gvisor/runsc/fsgofer/filter/config.allowedSyscalls
+var goferRules seccomp.SyscallRules
+
+// allowOwners adds what a gofer needs to make files as others: see package owner.
+var allowOwners = sync.OnceFunc(func() { goferRules.Merge(ownerRules()) })
+
+func ownerRules() seccomp.SyscallRules {
+	return seccomp.MakeSyscallRules(map[uintptr]seccomp.SyscallRule{
+		unix.SYS_SETFSUID: seccomp.MatchAll{},
+		unix.SYS_SETFSGID: seccomp.MatchAll{},
+	})
+}
 
 // allowLocks adds what a sentry needs to hold locks on the host: see package hostlock. They
 // are of files that it has open, and none is waited for.

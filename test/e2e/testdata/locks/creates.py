@@ -17,7 +17,24 @@ def signalled(name):
     return HOW["creat"](name)
 
 
+def file_for_a_moment(name):
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(name)
+    return fd
+
+
+def directory_for_a_moment(name):
+    os.mkdir(name, 0o700)
+    fd = os.open(name, os.O_RDONLY)
+    os.rmdir(name)
+    return fd
+
+
 HOW = {
+    "file": file_for_a_moment,
+    "directory": directory_for_a_moment,
+    "write": lambda name: os.open(name, os.O_RDWR),
+    "list": lambda name: os.open(name, os.O_RDONLY),
     "creat": lambda name: call(libc.creat, name.encode(), 0o666),
     "make": lambda name: call(libc.open, name.encode(), os.O_RDWR | os.O_CREAT, 0o666),
     "read": lambda name: call(libc.open, name.encode(), os.O_RDONLY | os.O_CREAT, 0o666),

@@ -1,0 +1,110 @@
+// Package owner has gVisor's file server make files as the user who makes them inside.
+//
+// By itself it makes them as root, and gives them away in a second step. Between the two, whoever shares the directory
+// finds a file that they may not write to, or not read: SQLite behind the process wall took a shared database for
+// a read-only one. Here the thread that makes a file has that user's id for it, and the second step
+// changes nothing.
+//
+// It keeps root's capabilities over files meanwhile, which are those of the file server's own user
+// namespace: what may be made where is gVisor's kernel's to decide, as before. An id that the namespace doesn't have
+// is left to the second step, which refuses it.
+package owner
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/lisafs"
+
+	"github.com/carboy-sandbox/carboy/internal/rights"
+)
+
+// secbitNoSetuidFixup leaves a thread's capabilities as they are where its user changes to or from root.
+const secbitNoSetuidFixup = 1 << 2
+
+// Keep has the gofer that this process becomes do so. It must be called before that gives up its rights, and again in what it executes
+// itself as.
+func Keep() error {
+	if err := keepOnChange(); err != nil {
+		return fmt.Errorf("keep capabilities as users change: %w", err)
+	}
+	keepCapabilities("CAP_SETUID", "CAP_SETGID")
+	own = id{lisafs.UID(unix.Geteuid()), lisafs.GID(unix.Getegid())}
+	wrap(lisafs.OpenCreateAt, func(b []byte) (id, bool) {
+		var req lisafs.OpenCreateAtReq
+		_, ok := req.CheckedUnmarshal(b)
+		return id{req.UID, req.GID}, ok
+	})
+	wrap(lisafs.MkdirAt, func(b []byte) (id, bool) {
+		var req lisafs.MkdirAtReq
+		_, ok := req.CheckedUnmarshal(b)
+		return id{req.UID, req.GID}, ok
+	})
+	wrap(lisafs.MknodAt, func(b []byte) (id, bool) {
+		var req lisafs.MknodAtReq
+		_, ok := req.CheckedUnmarshal(b)
+		return id{req.UID, req.GID}, ok
+	})
+	wrap(lisafs.SymlinkAt, func(b []byte) (id, bool) {
+		var req lisafs.SymlinkAtReq
+		_, ok := req.CheckedUnmarshal(b)
+		return id{req.UID, req.GID}, ok
+	})
+	wrap(lisafs.BindAt, func(b []byte) (id, bool) {
+		var req lisafs.BindAtReq
+		_, ok := req.CheckedUnmarshal(b)
+		return id{req.UID, req.GID}, ok
+	})
+	return nil
+}
+
+// keepOnChange leaves all threads their capabilities, if they were not told before.
+func keepOnChange() error {
+	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	if err != nil || bits&secbitNoSetuidFixup != 0 {
+		return err
+	}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, uintptr(bits|secbitNoSetuidFixup), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// id is whose a file is that is made.
+type id struct {
+	uid lisafs.UID
+	gid lisafs.GID
+}
+
+// own is the gofer's, which may not ask for it later.
+var own id
+
+// wrap has what answers a request do so with the id that asked reads from it.
+func wrap(m lisafs.MID, asked func([]byte) (id, bool)) {
+	answer := handlers[m]
+	handlers[m] = func(c *lisafs.Connection, comm lisafs.Communicator, length uint32) (uint32, error) {
+		if who, ok := asked(comm.PayloadBuf(length)); ok {
+			defer who.assume()()
+		}
+		return answer(c, comm, length)
+	}
+}
+
+// assume gives the calling thread an id over files, until restore. One that the namespace doesn't have changes nothing.
+func (who id) assume() (restore func()) {
+	if who == own {
+		return func() {}
+	}
+	runtime.LockOSThread()
+	_ = who.set()
+	return func() {
+		if own.set() == nil { // or the thread is not given back
+			runtime.UnlockOSThread()
+		}
+	}
+}
+
+func (who id) set() error { return rights.OfFiles(uint32(who.uid), uint32(who.gid)) }
