@@ -73,6 +73,9 @@ func (x *exchange) send(out *http.Request, up string, to http.RoundTripper) *Ref
 		x.cancel(nil)
 		_ = resp.Body.Close()
 	}()
+	if why := x.failure(); why != nil { // an upstream may answer to the end of its request
+		return why
+	}
 	return x.answer(resp, up, informs.conn.Load())
 }
 
