@@ -19,7 +19,7 @@ func keepMounts(args []string) {
 	if spec, err := donatedSpec(args); err == nil && spec.Annotations[annotationMounts] != "" {
 		return
 	}
-	wrapCalls(refuseMountNamespace(func(args arch.SyscallArguments) uint64 { return args[0].Uint64() }), "unshare", "clone")
+	wrapCalls(refuseMountNamespace, "unshare", "clone")
 	wrapCalls(func(fn kernel.SyscallFn) kernel.SyscallFn {
 		return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 			if !t.GetNoNewPrivs() {
@@ -30,14 +30,13 @@ func keepMounts(args []string) {
 	}, "clone3")
 }
 
-func refuseMountNamespace(flags func(arch.SyscallArguments) uint64) func(kernel.SyscallFn) kernel.SyscallFn {
-	return func(fn kernel.SyscallFn) kernel.SyscallFn {
-		return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
-			if t.GetNoNewPrivs() && flags(args)&linux.CLONE_NEWNS != 0 {
-				return 0, nil, linuxerr.EPERM
-			}
-			return fn(t, sysno, args)
+// refuseMountNamespace wraps a call whose flags are its first argument.
+func refuseMountNamespace(fn kernel.SyscallFn) kernel.SyscallFn {
+	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+		if t.GetNoNewPrivs() && args[0].Uint64()&linux.CLONE_NEWNS != 0 {
+			return 0, nil, linuxerr.EPERM
 		}
+		return fn(t, sysno, args)
 	}
 }
 

@@ -32,31 +32,11 @@ func Keep() error {
 	}
 	keepCapabilities("CAP_SETUID", "CAP_SETGID")
 	own = id{lisafs.UID(unix.Geteuid()), lisafs.GID(unix.Getegid())}
-	wrap(lisafs.OpenCreateAt, func(b []byte) (id, bool) {
-		var req lisafs.OpenCreateAtReq
-		_, ok := req.CheckedUnmarshal(b)
-		return id{req.UID, req.GID}, ok
-	})
-	wrap(lisafs.MkdirAt, func(b []byte) (id, bool) {
-		var req lisafs.MkdirAtReq
-		_, ok := req.CheckedUnmarshal(b)
-		return id{req.UID, req.GID}, ok
-	})
-	wrap(lisafs.MknodAt, func(b []byte) (id, bool) {
-		var req lisafs.MknodAtReq
-		_, ok := req.CheckedUnmarshal(b)
-		return id{req.UID, req.GID}, ok
-	})
-	wrap(lisafs.SymlinkAt, func(b []byte) (id, bool) {
-		var req lisafs.SymlinkAtReq
-		_, ok := req.CheckedUnmarshal(b)
-		return id{req.UID, req.GID}, ok
-	})
-	wrap(lisafs.BindAt, func(b []byte) (id, bool) {
-		var req lisafs.BindAtReq
-		_, ok := req.CheckedUnmarshal(b)
-		return id{req.UID, req.GID}, ok
-	})
+	wrap(lisafs.OpenCreateAt, func(r *lisafs.OpenCreateAtReq) id { return id{r.UID, r.GID} })
+	wrap(lisafs.MkdirAt, func(r *lisafs.MkdirAtReq) id { return id{r.UID, r.GID} })
+	wrap(lisafs.MknodAt, func(r *lisafs.MknodAtReq) id { return id{r.UID, r.GID} })
+	wrap(lisafs.SymlinkAt, func(r *lisafs.SymlinkAtReq) id { return id{r.UID, r.GID} })
+	wrap(lisafs.BindAt, func(r *lisafs.BindAtReq) id { return id{r.UID, r.GID} })
 	return nil
 }
 
@@ -82,12 +62,19 @@ type id struct {
 // own is the gofer's, which may not ask for it later.
 var own id
 
-// wrap has what answers a request do so with the id that asked reads from it.
-func wrap(m lisafs.MID, asked func([]byte) (id, bool)) {
+// request is the pointer to one of the protocol's.
+type request[T any] interface {
+	*T
+	CheckedUnmarshal(src []byte) (rest []byte, ok bool)
+}
+
+// wrap has requests of one kind answered with the id of whom they are for.
+func wrap[T any, R request[T]](m lisafs.MID, who func(R) id) {
 	answer := handlers[m]
 	handlers[m] = func(c *lisafs.Connection, comm lisafs.Communicator, length uint32) (uint32, error) {
-		if who, ok := asked(comm.PayloadBuf(length)); ok {
-			defer who.assume()()
+		req := R(new(T))
+		if _, ok := req.CheckedUnmarshal(comm.PayloadBuf(length)); ok {
+			defer who(req).assume()()
 		}
 		return answer(c, comm, length)
 	}
