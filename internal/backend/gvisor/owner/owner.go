@@ -5,9 +5,8 @@
 // a read-only one. Here the thread that makes a file has that user's id for it, and the second step
 // changes nothing.
 //
-// It keeps root's capabilities over files meanwhile, which are those of the file server's own user
-// namespace: what may be made where is gVisor's kernel's to decide, as before. An id that the namespace doesn't have
-// is left to the second step, which refuses it.
+// It keeps root's capabilities over files meanwhile: what may be made where is gVisor's kernel's to decide, as
+// before. An id that can't be had is left to the second step.
 package owner
 
 import (
@@ -80,7 +79,7 @@ func wrap[T any, R request[T]](m lisafs.MID, who func(R) id) {
 	}
 }
 
-// assume gives the calling thread an id over files, until restore. One that the namespace doesn't have changes nothing.
+// assume gives the calling thread an id over files, until restore. One that can't be had changes nothing.
 func (who id) assume() (restore func()) {
 	if who == own {
 		return func() {}
