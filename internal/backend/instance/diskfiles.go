@@ -273,8 +273,14 @@ func readAs(uid, gid uint32) func(func() error) error {
 		within = true
 		defer func() { within = false }()
 		// The kernel takes the capabilities over files with the id, and gives them back with it. Ids
-		// are a thread's, and this process has but one that reads.
-		defer func() { err = errors.Join(err, rights.OfFiles(0, 0)) }()
+		// are a thread's.
+		runtime.LockOSThread()
+		defer func() {
+			back := rights.OfFiles(0, 0)
+			if err = errors.Join(err, back); back == nil { // or the thread is not given back
+				runtime.UnlockOSThread()
+			}
+		}()
 		if err := rights.OfFiles(uid, gid); err != nil {
 			return fmt.Errorf("read as uid %d: %w", uid, err)
 		}
