@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// CreateNews is what a POST /v1/sandboxes accepts that wants to know how far the copy
-// of its workspace is, where one has to be made, and its set-up. It is answered as any other, unless there is something
+// CreateNews is what a POST /v1/sandboxes or /v1/volumes accepts that wants to know how far the copy
+// of a directory is, where one has to be made, and a sandbox's set-up. It is answered as any other, unless there is something
 // to tell: then with 200 and a CreateEvent on each line.
 const CreateNews = "application/jsonl"
 
@@ -15,6 +15,9 @@ type CreateEvent struct {
 	Sandbox *Sandbox   `json:"sandbox,omitempty"`
 	Error   *Error     `json:"error,omitempty"`
 }
+
+// Result is what the last line has.
+func (e CreateEvent) Result() (*Sandbox, *Error) { return e.Sandbox, e.Error }
 
 // Copied is how much of a workspace was copied so far.
 type Copied struct {

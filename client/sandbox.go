@@ -40,7 +40,7 @@ func (c *Client) CreateWatched(ctx context.Context, req api.CreateRequest, news 
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	return c.watched(ctx, "/v1/sandboxes", b, news)
+	return watched[api.Sandbox](ctx, c, "/v1/sandboxes", b, news)
 }
 
 // SetUp does s in a sandbox, which is started where it is stopped, and tells of each step.
@@ -49,15 +49,16 @@ func (c *Client) SetUp(ctx context.Context, id string, s *api.SetUp, news func(a
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	return c.watched(ctx, path(id, "/setup"), b, news)
+	return watched[api.Sandbox](ctx, c, path(id, "/setup"), b, news)
 }
 
-func (c *Client) watched(ctx context.Context, path string, b []byte, news func(api.CreateEvent)) (*api.Sandbox, error) {
+// watched asks for what takes its time, and tells news of it until it is made.
+func watched[T any, E interface{ Result() (*T, *api.Error) }](ctx context.Context, c *Client, path string, b []byte, news func(E)) (*T, error) {
 	var again agent.Backoff
 	for {
-		sb, err := c.watchedOnce(ctx, path, b, news)
+		made, err := watchedOnce(ctx, c, path, b, news)
 		if err == nil {
-			return sb, nil
+			return made, nil
 		}
 		if err := c.nextDaemon(ctx, err, &again); err != nil {
 			return nil, err
@@ -72,7 +73,7 @@ func (c *Client) CheckCreate(ctx context.Context, req api.CreateRequest) error {
 }
 
 // watchedOnce is one attempt, which may fail after news.
-func (c *Client) watchedOnce(ctx context.Context, path string, b []byte, news func(api.CreateEvent)) (*api.Sandbox, error) {
+func watchedOnce[T any, E interface{ Result() (*T, *api.Error) }](ctx context.Context, c *Client, path string, b []byte, news func(E)) (*T, error) {
 	resp, err := c.sendAccepting(ctx, c.http, http.MethodPost, path, bytes.NewReader(b), "application/json", api.CreateNews)
 	if err != nil {
 		return nil, err
@@ -80,25 +81,24 @@ func (c *Client) watchedOnce(ctx context.Context, path string, b []byte, news fu
 	defer resp.Body.Close()
 	dec := json.NewDecoder(resp.Body)
 	if resp.Header.Get("Content-Type") != api.CreateNews {
-		sb := new(api.Sandbox)
-		if err := dec.Decode(sb); err != nil {
-			return nil, fmt.Errorf("decode a sandbox: %w", err)
+		made := new(T)
+		if err := dec.Decode(made); err != nil {
+			return nil, fmt.Errorf("decode what was made: %w", err)
 		}
-		return sb, nil
+		return made, nil
 	}
 	for {
-		var ev api.CreateEvent
-		err := dec.Decode(&ev)
-		switch {
-		case err != nil:
+		var ev E
+		if err := dec.Decode(&ev); err != nil {
 			return nil, c.sendError(ctx, err)
-		case ev.Error != nil:
-			return nil, eventError(ev.Error)
-		case ev.Sandbox != nil:
-			return ev.Sandbox, nil
-		default:
-			news(ev)
 		}
+		switch made, failed := ev.Result(); {
+		case failed != nil:
+			return nil, eventError(failed)
+		case made != nil:
+			return made, nil
+		}
+		news(ev)
 	}
 }
 

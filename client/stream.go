@@ -75,11 +75,15 @@ type ChangesOptions = api.ChangesRequest
 // Changes streams what was changed below /workspace. A stream that is cut
 // short ends with an error, never as if it were whole.
 func (c *Client) Changes(ctx context.Context, id string, o ChangesOptions) (io.ReadCloser, error) {
+	return c.changes(ctx, path(id, "/changes"), o)
+}
+
+func (c *Client) changes(ctx context.Context, at string, o ChangesOptions) (io.ReadCloser, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	resp, err := c.send(ctx, c.http, http.MethodPost, path(id, "/changes"), bytes.NewReader(body), "application/json")
+	resp, err := c.send(ctx, c.http, http.MethodPost, at, bytes.NewReader(body), "application/json")
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/content"
+	"github.com/carboy-sandbox/carboy/internal/volume/origin"
 )
 
 // become ends in the role that argv[0] names, if it names one.
@@ -36,7 +37,7 @@ func become() {
 			order.RoleLogin:     ordered(findLogin),
 		},
 		instance.Roles(), process.Roles(egress.MakeLink),
-		content.Roles(), image.Roles(), jail.Roles(), doctor.Roles(),
+		content.Roles(), origin.Roles(), image.Roles(), jail.Roles(), doctor.Roles(),
 	)
 }
 

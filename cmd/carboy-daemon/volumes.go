@@ -12,7 +12,7 @@ import (
 // started as an instance's own roles are.
 func (w *walls) openVolumes(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (*volume.Service, error) {
 	return volume.Open(volume.Options{
-		State: dirs.State, Cache: dirs.Cache, Launch: w.roles.Start, Delete: w.delete, Room: w.room,
+		State: dirs.State, Cache: dirs.Cache, Launch: w.roles.Start, Roles: w.roles, Delete: w.delete, Room: w.room,
 		Size: int64(cfg.VolumeSize), MaxSize: int64(cfg.VolumeMaxSize), PerOwner: cfg.VolumesPerOwner, Log: log,
 	})
 }

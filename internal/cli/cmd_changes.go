@@ -22,13 +22,7 @@ func (a *app) diffCommand() *cobra.Command {
 		}),
 		ValidArgsFunction: a.completeName(1),
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.BoolVar(&o.Names, "names", false, "one line for each file: A added, M modified, D deleted, R renamed, X mode, T type")
-	fs.BoolVar(&o.Stat, "stat", false, "how many lines changed in each file")
-	fs.BoolVar(&o.Raw, "raw", false, "a patch for programs: control characters are not escaped")
-	addFilter(fs, &o.Filter)
-	a.addJSON(fs)
+	a.addDiffFlags(cmd.Flags(), &o)
 	return setHelp(cmd, docs{
 		long: `The changes are compared with the directory as it is now; what is the same on
 both sides is left out. Without flags they are shown as a unified patch. Each
@@ -49,6 +43,25 @@ nothing that came after.`,
 		},
 		exits: exitDocsPlain[:],
 	})
+}
+
+func (a *app) addDiffFlags(fs *pflag.FlagSet, o *changes.DiffOptions) {
+	fs.SortFlags = false
+	fs.BoolVar(&o.Names, "names", false, "one line for each file: A added, M modified, D deleted, R renamed, X mode, T type")
+	fs.BoolVar(&o.Stat, "stat", false, "how many lines changed in each file")
+	fs.BoolVar(&o.Raw, "raw", false, "a patch for programs: control characters are not escaped")
+	addFilter(fs, &o.Filter)
+	a.addJSON(fs)
+}
+
+func (a *app) addApplyFlags(fs *pflag.FlagSet, o *changes.ApplyOptions) {
+	fs.SortFlags = false
+	fs.BoolVarP(&o.Ask, "interactive", "i", false, "ask about each change, on the terminal")
+	fs.BoolVar(&o.Force, "force", false, "also overwrite what changed in the directory since; needs PATH, and . is all")
+	fs.BoolVar(&o.DryRun, "dry-run", false, "change nothing, and say what would be done")
+	addFilter(fs, &o.Filter)
+	fs.Var(digestValue{&o.Digest}, "digest", "`VALUE` take the changes only if carboy diff printed this of them")
+	a.addJSON(fs)
 }
 
 // addFilter adds the flags that leave changes out.
@@ -91,14 +104,7 @@ func (a *app) applyCommand() *cobra.Command {
 		}),
 		ValidArgsFunction: a.completeName(1),
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.BoolVarP(&o.Ask, "interactive", "i", false, "ask about each change, on the terminal")
-	fs.BoolVar(&o.Force, "force", false, "also overwrite what changed in the directory since; needs PATH, and . is all")
-	fs.BoolVar(&o.DryRun, "dry-run", false, "change nothing, and say what would be done")
-	addFilter(fs, &o.Filter)
-	fs.Var(digestValue{&o.Digest}, "digest", "`VALUE` take the changes only if carboy diff printed this of them")
-	a.addJSON(fs)
+	a.addApplyFlags(cmd.Flags(), &o)
 	return setHelp(cmd, docs{
 		long: `All changes are taken, or those at and below each PATH, which is relative to the
 workspace. What was taken goes to stdout. Where a file changed in the directory,
@@ -124,6 +130,13 @@ What -i shows is what is written.`,
 		},
 		exits: exitDocsPlain[:],
 	})
+}
+
+// volumeReviewer shows and takes changes of volumes.
+func (a *app) volumeReviewer() *changes.Reviewer {
+	r := a.reviewer()
+	r.Volumes = true
+	return r
 }
 
 // reviewer shows and takes changes as the user of this command line.

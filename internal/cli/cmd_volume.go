@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
@@ -18,11 +19,17 @@ import (
 
 func (a *app) volumeCommand() *cobra.Command {
 	cmd := a.nounCommand("volume", "Look after disks that outlive sandboxes", "carboy volume ls")
-	cmd.AddCommand(a.volumeCreateCommand(), volumeListing().command(a), a.volumeRmCommand())
+	cmd.AddCommand(
+		a.volumeCreateCommand(), volumeListing().command(a), a.volumeRmCommand(),
+		a.volumeImportCommand(), a.volumeDiffCommand(), a.volumeApplyCommand(), a.volumeExportCommand(),
+	)
 	return setHelp(cmd, docs{
 		long: `A volume is a disk of its own. --volume NAME:PATH of run and create shows it in a
 sandbox, and in as many as want it at a time: what one writes, all see at once.
-It stays when they are removed.`,
+It stays when they are removed.
+
+One that began as a copy of a directory can be compared with that, and what was changed
+in it taken back: so several sandboxes work on one tree, and the directory stays as it is until then.`,
 		examples: []string{"carboy volume create data", "carboy run --volume data:/data -- touch /data/here"},
 		exits:    exitDocsPlain[:],
 	})
@@ -39,8 +46,7 @@ func (a *app) volumeCreateCommand() *cobra.Command {
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().Var(sizeValue{&size}, "size", "`SIZE` how much it can hold, such as 512m or 20g (default the daemon's)")
-	cmd.Flags().Var(countValue{&inodes}, "inodes", "`N` how many files (default one for each 16k)")
+	addVolumeSize(cmd.Flags(), &size, &inodes)
 	a.addJSON(cmd.Flags())
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
@@ -50,10 +56,22 @@ func (a *app) volumeCreateCommand() *cobra.Command {
 	})
 }
 
+func addVolumeSize(fs *pflag.FlagSet, size, inodes *int64) {
+	fs.Var(sizeValue{size}, "size", "`SIZE` how much it can hold, such as 512m or 20g (default the daemon's)")
+	fs.Var(countValue{inodes}, "inodes", "`N` how many files (default one for each 16k)")
+}
+
 func (a *app) volumeCreate(ctx context.Context, svc *client.Client, req api.VolumeRequest) error {
-	v, err := svc.CreateVolume(ctx, req)
+	return a.volumeMade(svc.CreateVolume(ctx, req))
+}
+
+// volumeMade answers with a volume that was made.
+func (a *app) volumeMade(v *api.Volume, err error) error {
 	if err != nil {
 		return err
+	}
+	for _, what := range v.Skipped {
+		a.NoteReason("left_out", "left out: "+what)
 	}
 	if !v.Enforced {
 		a.Note("volume " + v.Name + ": its size is not kept to: " + v.Reason)
@@ -66,8 +84,8 @@ func volumeListing() *listing[api.Volume] {
 		noun:  "volume",
 		short: "List volumes",
 		long: `SIZE is how much it can hold, USED what it takes on the host's disk, and SANDBOXES
-are those, running or stopped, that have it. KEEPS says of which directory it keeps the
-caches of builds, by --cache, or what a program has in its home, by --home and the commands
+are those, running or stopped, that have it. KEEPS says of which directory it began as a
+copy, or keeps the caches of builds, by --cache, or what a program has in its home, by --home and the commands
 of agents: all sandboxes of that directory share a home, one after the other. A directory
 that is gone leaves both: carboy prune --homes removes them.`,
 		get:     (*client.Client).Volumes,
@@ -84,6 +102,9 @@ that is gone leaves both: carboy prune --homes removes them.`,
 
 // keepsText says what a volume keeps, and of which directory.
 func keepsText(v *api.Volume) string {
+	if v.From != "" {
+		return "copy of " + v.From
+	}
 	if v.CacheOf == "" {
 		return ""
 	}

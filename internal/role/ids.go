@@ -87,6 +87,18 @@ func (r *ids) mapIDs(pid int) error {
 	return run(r.newgidmap, r.gids, os.Getegid())
 }
 
+// BecomeReader makes a role root of its user namespace, or leaves root without groups: what it reads as
+// somebody else is to be read with nobody's rights beside theirs.
+func BecomeReader(rootless bool) error {
+	switch {
+	case rootless:
+		return BecomeRoot()
+	case os.Geteuid() == 0:
+		return syscall.Setgroups(nil)
+	}
+	return nil
+}
+
 // BecomeRoot makes a role root of its user namespace, once ids are mapped.
 func BecomeRoot() error {
 	if err := rights.Become(0, 0); err != nil {

@@ -3,7 +3,11 @@ package role
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // news is a line that a role writes before its answer.
@@ -39,5 +43,20 @@ func (r *newsReader) Write(p []byte) (int, error) {
 			r.news(n.News)
 		}
 		r.rest = append([]byte(nil), more...)
+	}
+}
+
+// EndWith ends this process once nobody reads what it answers: who asked for it is dead. It returns
+// where that can't be told.
+func EndWith(out *os.File) {
+	fds := []unix.PollFd{{Fd: int32(out.Fd())}} // an error is always told
+	for {
+		n, err := unix.Poll(fds, -1)
+		if n > 0 {
+			os.Exit(1)
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
 	}
 }

@@ -173,6 +173,8 @@ var routesOfTeams = map[string]access{
 	"POST /v1/volumes":                               {key.Manage, "", `{"name":"still-more"}`, 201, 201},
 	"GET /v1/volumes/{ref}":                          {key.Read, "/v1/volumes/disk", "", 200, 404},
 	"DELETE /v1/volumes/{ref}":                       {key.Manage, "/v1/volumes/VOL", "", 204, 404},
+	"POST /v1/volumes/{ref}/changes":                 {key.Read, "/v1/volumes/disk/changes", `{}`, 409, 404},
+	"GET /v1/volumes/{ref}/archive":                  {key.Exec, "/v1/volumes/disk/archive", "", 200, 404},
 	"/v1/sandboxes/{id}/guest/{path...}":             {key.Exec, "/v1/sandboxes/BOX/guest/health", "", 200, 404},
 	"POST /v1/sessions":                              {key.Manage, "", `{"session_id":"mine"}`, 200, 200},
 	"GET /v1/sessions":                               {key.Read, "", "", 200, 200},
@@ -273,7 +275,7 @@ func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server
 	t.Cleanup(s.Close)
 	v, err := volume.Open(volume.Options{
 		State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Size: volume.MinSize,
-		Launch: func(*exec.Cmd) error { return errors.New("no process") },
+		Launch: func(*exec.Cmd) error { return errors.New("no process") }, Roles: idleRoles{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -284,10 +286,6 @@ func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server
 	d.Templates, d.Volumes = s, v
 	o.Sessions = &fakeSessions{keys: map[string]bool{acme + " alice": true, acme + " bob": true, acme + " carol": true}}
 }
-
-type noGuest struct{ template.Guest }
-
-func (noGuest) Close() {}
 
 // fill makes one of everything for the first team.
 func (w *estate) fill(t *testing.T) {

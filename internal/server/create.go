@@ -96,33 +96,51 @@ type createNews struct {
 	step   *api.SetUpStep
 }
 
-func (n createNews) event() any {
+// copies is how far a copy is; nil: it tells of something else.
+func (n createNews) copies() *api.Copied {
 	if n.copied == nil {
-		return api.CreateEvent{Step: n.step}
+		return nil
 	}
-	return api.CreateEvent{Copied: &api.Copied{Files: n.copied.Files, Bytes: n.copied.Bytes}}
+	return &api.Copied{Files: n.copied.Files, Bytes: n.copied.Bytes}
+}
+
+// sandboxNews are the lines that tell of a sandbox that is made.
+func sandboxNews(n createNews, sb *api.Sandbox, err *api.Error) any {
+	return api.CreateEvent{Copied: n.copies(), Step: n.step, Sandbox: sb, Error: err}
 }
 
 // watchCreate answers with what f makes, after news of its workspace's copy and of its set-up,
 // of whose steps f tells, where the request accepts them; and else with status.
 func watchCreate(w http.ResponseWriter, r *http.Request, status int, f func(context.Context, func(api.SetUpStep)) (*api.Sandbox, error)) {
+	watched(w, r, status, sandboxNews, func(ctx context.Context, tell func(createNews)) (*api.Sandbox, error) {
+		if tell == nil {
+			return f(ctx, nil)
+		}
+		return f(ctx, func(s api.SetUpStep) { tell(createNews{step: &s}) })
+	})
+}
+
+// watched answers with what f makes, after news of it, each as line has it, where the request accepts them; and else with
+// status, and f has nobody to tell.
+func watched[T any](w http.ResponseWriter, r *http.Request, status int, line func(createNews, *T, *api.Error) any, f func(context.Context, func(createNews)) (*T, error)) {
 	if r.Header.Get("Accept") != api.CreateNews {
-		sb, err := f(r.Context(), nil)
-		answer(w, status, sb, err)
+		made, err := f(r.Context(), nil)
+		answer(w, status, made, err)
 		return
 	}
-	out := newNewsStream(w, func(a, b createNews) bool { return a.copied != nil && b.copied != nil }, createNews.event)
+	out := newNewsStream(w, func(a, b createNews) bool { return a.copied != nil && b.copied != nil },
+		func(n createNews) any { return line(n, nil, nil) })
 	ctx := sandbox.WithCopied(r.Context(), func(c sandbox.Copied) { out.report(createNews{copied: &c}) })
-	sb, err := f(ctx, func(s api.SetUpStep) { out.report(createNews{step: &s}) })
+	made, err := f(ctx, out.report)
 	switch begun := out.stop(); {
 	case !begun:
-		answer(w, status, sb, err)
+		answer(w, status, made, err)
 	case err != nil:
 		wire.Failed(w, err)
 		e := wire.Describe(err)
-		out.line(api.CreateEvent{Error: &e})
+		out.line(line(createNews{}, nil, &e))
 	default:
-		out.line(api.CreateEvent{Sandbox: sb})
+		out.line(line(createNews{}, made, nil))
 	}
 }
 

@@ -205,6 +205,12 @@ func (s *specs) mounts(ctx context.Context, p *auth.Principal, mounts []api.Moun
 	return out, nil
 }
 
+// readable finds a directory of the host that p may read, for a volume that begins as a copy of it.
+func (s *Server) readable(p *auth.Principal, path string) (sandbox.HostDir, error) {
+	rules := (&specs{private: s.o.Private, uid: s.uid}).rules(p, nil)
+	return hostdir.Open(rules, path, false)
+}
+
 // rules say what p may name: below a key's own paths; over the unix socket
 // below dirs, or anything of the caller's where dirs is nil.
 func (s *specs) rules(p *auth.Principal, dirs []string) hostdir.Rules {

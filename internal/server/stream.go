@@ -124,40 +124,54 @@ func (a *sandboxAPI) changes(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	a.streamChanges(newStream(w, "application/octet-stream"), r, sandbox.ChangesOptions{
+	o := sandbox.ChangesOptions{
 		Content: content, Paths: q["path"], Filter: sandbox.ChangesFilter{Exclude: q["exclude"], Only: q["only"]},
-	})
+	}
+	if err := checkChanges(o); err != nil {
+		wire.Error(w, err)
+		return
+	}
+	out := newStream(w, "application/octet-stream")
+	out.finish(a.m.Changes(r.Context(), auth.Of(r).Caller, r.PathValue("id"), o, out))
 }
 
 // selectChanges is changes for a selection that no query has room for.
 func (a *sandboxAPI) selectChanges(w http.ResponseWriter, r *http.Request) {
-	body, err := wire.Large(r, maxSelection)
-	var req api.ChangesRequest
-	if err == nil {
-		err = wire.DecodeBytes(body, &req)
+	o, hold, err := changesRequest(r)
+	switch {
+	case err != nil:
+	case o.Whole && !auth.Of(r).Allows(key.Manage):
+		err = sandbox.Errorf(sandbox.Denied, "whole: it writes to the sandbox's disk, and the key lacks the scope %q", key.Manage)
+	case hold && !o.Whole:
+		err = sandbox.Errorf(sandbox.Invalid, "hold: only with whole")
 	}
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
-	if req.Whole && !auth.Of(r).Allows(key.Manage) {
-		wire.Error(w, sandbox.Errorf(sandbox.Denied, "whole: it writes to the sandbox's disk, and the key lacks the scope %q", key.Manage))
-		return
+	out := newStream(w, "application/octet-stream")
+	if hold {
+		o.Held = out.held
 	}
-	if req.Hold && !req.Whole {
-		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "hold: only with whole"))
-		return
+	out.finish(a.m.Changes(r.Context(), auth.Of(r).Caller, r.PathValue("id"), o, out))
+}
+
+// changesRequest reads what of some changes is wanted, and whether a sandbox is to be held.
+func changesRequest(r *http.Request) (o sandbox.ChangesOptions, hold bool, err error) {
+	body, err := wire.Large(r, maxSelection)
+	var req api.ChangesRequest
+	if err == nil {
+		err = wire.DecodeBytes(body, &req)
 	}
-	o := sandbox.ChangesOptions{
+	o = sandbox.ChangesOptions{
 		Content: req.Content, Paths: req.Paths, Whole: req.Whole, Origins: req.Origins, Selves: req.Selves, Filter: sandbox.ChangesFilter{
 			Ignore: req.Ignore, Prefix: req.Prefix, Tracked: req.Tracked, Exclude: req.Exclude, Only: req.Only,
 		},
 	}
-	out := newStream(w, "application/octet-stream")
-	if req.Hold {
-		o.Held = out.held
+	if err == nil {
+		err = checkChanges(o)
 	}
-	a.streamChanges(out, r, o)
+	return o, req.Hold, err
 }
 
 // held keeps an answer open that is complete until its reader closes it. A byte more says that over is closed.
@@ -172,24 +186,22 @@ func (s *stream) held(ctx context.Context, over <-chan struct{}) {
 	}
 }
 
-func (a *sandboxAPI) streamChanges(out *stream, r *http.Request, o sandbox.ChangesOptions) {
-	w := out.w
+func checkChanges(o sandbox.ChangesOptions) error {
 	if len(o.Paths) > maxPaths {
-		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "path: more than %d", maxPaths))
-		return
+		return sandbox.Errorf(sandbox.Invalid, "path: more than %d", maxPaths)
 	}
-	if err := errors.Join(workspace.CheckPaths(o.Paths), workspace.CheckFilter(o.Filter)); err != nil {
-		wire.Error(w, err)
-		return
-	}
-	err := a.m.Changes(r.Context(), auth.Of(r).Caller, r.PathValue("id"), o, out)
+	return errors.Join(workspace.CheckPaths(o.Paths), workspace.CheckFilter(o.Filter))
+}
+
+// finish ends an answer whose pieces ended in err. What fails after the first breaks the connection.
+func (s *stream) finish(err error) {
 	switch {
 	case err == nil:
-		out.begin()
-	case !out.begun:
-		wire.Error(w, err)
+		s.begin()
+	case !s.begun:
+		wire.Error(s.w, err)
 	default:
-		wire.Failed(w, err)
+		wire.Failed(s.w, err)
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -26,7 +26,7 @@ type endpoint struct {
 // routes are the daemon's own API.
 func (s *Server) routes(mux *http.ServeMux) {
 	images := &imageAPI{store: s.o.Images, log: s.log}
-	volumes := volumeAPI{s.o.Volumes}
+	volumes := volumeAPI{all: s.o.Volumes, source: s.readable}
 	templates := templateAPI{s.o.TemplateCache}
 	sandboxes := &sandboxAPI{m: s.o.Manager, images: images, templates: templates, sockets: s.o.Sockets, skill: s.o.Skill, hasSkill: s.o.HasSkill, reading: s.reading, specs: &specs{
 		m: s.o.Manager, images: images, volumes: volumes, templates: s.o.Templates,
@@ -95,6 +95,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"POST /v1/volumes", key.Manage, volumes.create},
 		{"GET /v1/volumes/{ref}", key.Read, volumes.get},
 		{"DELETE /v1/volumes/{ref}?", key.Manage, volumes.remove},
+		{"POST /v1/volumes/{ref}/changes", key.Read, volumes.changes},
+		{"GET /v1/volumes/{ref}/archive", key.Exec, volumes.export},
 		{"/v1/sandboxes/{id}/guest/{path...}?", key.Exec, s.ingress.ServeOwner},
 		{"GET /v1/images?", key.Read, images.list},
 		{"DELETE /v1/images?", key.Manage, images.remove},

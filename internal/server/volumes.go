@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -29,6 +30,8 @@ type Volumes interface {
 	Home(ctx context.Context, c sandbox.Caller, dir sandbox.HostDir, program string) (volume.Volume, error)
 	List(ctx context.Context, c sandbox.Caller) []volume.Volume
 	Get(ctx context.Context, c sandbox.Caller, ref string) (volume.Volume, error)
+	Changes(ctx context.Context, c sandbox.Caller, ref string, o sandbox.ChangesOptions, w io.Writer) error
+	Export(ctx context.Context, c sandbox.Caller, ref string, w io.Writer) error
 	Remove(ctx context.Context, c sandbox.Caller, ref string) error
 	Discard(ctx context.Context, c sandbox.Caller, ref string) error
 	Used(v volume.Volume) (bytes int64, sandboxes []string)
@@ -37,7 +40,11 @@ type Volumes interface {
 var _ Volumes = (*volume.Service)(nil)
 
 // volumeAPI is what /v1/ has about volumes.
-type volumeAPI struct{ all Volumes } // nil: there are none
+type volumeAPI struct {
+	all Volumes // nil: there are none
+	// source finds a directory of the host that a caller may read.
+	source func(p *auth.Principal, path string) (sandbox.HostDir, error)
+}
 
 func (a volumeAPI) kept() (Volumes, error) {
 	if a.all == nil {
@@ -72,12 +79,59 @@ func (a volumeAPI) create(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	v, err := all.Create(r.Context(), auth.Of(r).Caller, volume.New{Name: req.Name, Size: req.Size, Inodes: req.Inodes})
+	n := volume.New{Name: req.Name, Size: req.Size, Inodes: req.Inodes}
+	if req.From != "" {
+		if n.From, err = a.source(auth.Of(r), req.From); err != nil {
+			wire.Error(w, err)
+			return
+		}
+	}
+	watched(w, r, http.StatusCreated, volumeNews, func(ctx context.Context, _ func(createNews)) (*api.Volume, error) {
+		var skipped []string
+		n.Skipped = func(what string) { skipped = append(skipped, what) }
+		v, err := all.Create(ctx, auth.Of(r).Caller, n)
+		if err != nil {
+			return nil, err
+		}
+		view := viewVolume(all, v)
+		view.Skipped = skipped
+		return &view, nil
+	})
+}
+
+// volumeNews are the lines that tell of a volume that is made.
+func volumeNews(n createNews, v *api.Volume, err *api.Error) any {
+	return api.VolumeEvent{Copied: n.copies(), Volume: v, Error: err}
+}
+
+// changes writes what was changed in a volume since it began as a copy of a directory.
+func (a volumeAPI) changes(w http.ResponseWriter, r *http.Request) {
+	all, err := a.kept()
+	var o sandbox.ChangesOptions
+	var hold bool
+	if err == nil {
+		o, hold, err = changesRequest(r)
+	}
+	if err == nil && (o.Whole || hold) {
+		err = sandbox.Errorf(sandbox.Invalid, "whole, hold: a volume has neither")
+	}
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
-	wire.JSON(w, http.StatusCreated, viewVolume(all, v))
+	out := newStream(w, "application/octet-stream")
+	out.finish(all.Changes(r.Context(), auth.Of(r).Caller, r.PathValue("ref"), o, out))
+}
+
+// export writes an archive of what a volume holds.
+func (a volumeAPI) export(w http.ResponseWriter, r *http.Request) {
+	all, err := a.kept()
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	out := newStream(w, "application/x-tar")
+	out.finish(all.Export(r.Context(), auth.Of(r).Caller, r.PathValue("ref"), out))
 }
 
 func (a volumeAPI) get(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +170,7 @@ func (a volumeAPI) remove(w http.ResponseWriter, r *http.Request) {
 func viewVolume(all Volumes, v volume.Volume) api.Volume {
 	out := api.Volume{
 		ID: v.ID, Name: v.Name, Owner: v.Owner, Size: v.Size, Inodes: v.Inodes,
-		Enforced: v.Unenforced == "", Reason: v.Unenforced, CacheOf: v.Cache.Path, HomeOf: v.Home, Sandboxes: []string{}, CreatedAt: v.CreatedAt,
+		Enforced: v.Unenforced == "", Reason: v.Unenforced, CacheOf: v.Cache.Path, HomeOf: v.Home, From: v.From.Path, Sandboxes: []string{}, CreatedAt: v.CreatedAt,
 	}
 	used, users := all.Used(v)
 	out.Used, out.Sandboxes = used, append(out.Sandboxes, users...)

@@ -53,7 +53,10 @@ func (s *Service) kept(ctx context.Context, c sandbox.Caller, dir sandbox.HostDi
 	if err != nil {
 		return Volume{}, err
 	}
-	v, err := s.create(ctx, c, Volume{Name: cacheName(dir, home), Cache: dir, Home: home}, size)
+	v, err := s.begin(c, Volume{Name: cacheName(dir, home), Cache: dir, Home: home}, size)
+	if err == nil {
+		v, err = s.finish(ctx, v, size, nil)
+	}
 	if err == nil {
 		s.asked[v.ID] = 1
 	}

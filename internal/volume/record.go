@@ -32,11 +32,15 @@ const (
 )
 
 // make makes a volume's directory under another name, and gives it its own when
-// all that is in it is on the disk.
-func (s *Service) make(ctx context.Context, v Volume, images *disk.Images, size disk.Size) (err error) {
+// all that is in it is on the disk. It says what of a directory was not copied.
+func (s *Service) make(ctx context.Context, v Volume, size disk.Size) (skipped []string, err error) {
+	images := s.images
+	if v.Unenforced != "" {
+		images = nil
+	}
 	dir := filepath.Join(s.root, newPrefix+v.ID)
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -44,16 +48,21 @@ func (s *Service) make(ctx context.Context, v Volume, images *disk.Images, size 
 		}
 	}()
 	if err := tree.Make(ctx, images, dir, size); err != nil {
-		return err
+		return nil, err
+	}
+	if v.From.Ino != 0 {
+		if skipped, err = s.fill(ctx, v, dir); err != nil {
+			return nil, err
+		}
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := writeWhole(dir, b); err != nil {
-		return err
+		return nil, err
 	}
-	return durable.Rename(dir, filepath.Join(s.root, v.ID), 0)
+	return skipped, durable.Rename(dir, filepath.Join(s.root, v.ID), 0)
 }
 
 // writeWhole writes the record of what was just made in dir, and has all of it on

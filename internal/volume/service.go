@@ -28,6 +28,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/content"
+	"github.com/carboy-sandbox/carboy/internal/volume/origin"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 )
 
@@ -51,6 +52,8 @@ type Options struct {
 	Cache string // templates of disks live in Cache/disk
 	// Launch is content.Options.Launch.
 	Launch func(*exec.Cmd) error
+	// Roles starts what fills volumes, and tells what was changed in them.
+	Roles origin.Runner
 	// Delete deletes a directory in which files belong to ids that this process
 	// is not; nil: there can be none.
 	Delete func(dir string) error
@@ -85,6 +88,9 @@ type Volume struct {
 	// keeps caches of builds.
 	Home string `json:"home,omitempty"`
 
+	// From is the directory of which it began as a copy; the zero value: it began empty.
+	From sandbox.HostDir `json:"from,omitzero"`
+
 	// Unenforced says why Size and Inodes are not kept to; "": they are.
 	Unenforced string `json:"unenforced,omitempty"`
 }
@@ -115,6 +121,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	volumes map[string]Volume // by ID
+	begun   map[string]Volume // those that are being made, whose names are taken
 
 	deletions sync.WaitGroup
 }
@@ -124,7 +131,7 @@ type Service struct {
 func Open(o Options) (*Service, error) {
 	s := &Service{
 		o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), root: tree.Root(o.State),
-		images: disk.New(filepath.Join(o.Cache, "disk")), diskErr: disk.Available(), volumes: map[string]Volume{}, asked: map[string]int{},
+		images: disk.New(filepath.Join(o.Cache, "disk")), diskErr: disk.Available(), volumes: map[string]Volume{}, begun: map[string]Volume{}, asked: map[string]int{},
 	}
 	s.o.Size, s.o.MaxSize = cmp.Or(o.Size, DefaultSize), cmp.Or(o.MaxSize, DefaultMaxSize)
 	s.o.PerOwner = cmp.Or(o.PerOwner, DefaultPerOwner)
@@ -163,6 +170,10 @@ type New struct {
 	Name   string
 	Size   int64 // bytes; 0: the default
 	Inodes int64 // files; 0: one for each 16 KiB
+	// From is a directory of the host of which it is to be a copy, which the caller may read; the zero value: it is empty.
+	From sandbox.HostDir
+	// Skipped, if set, is told what of From was not copied, and why, safe to print: once the volume is there.
+	Skipped func(what string)
 }
 
 // maxName is the longest name, in bytes.
@@ -200,8 +211,8 @@ func (s *Service) size(c sandbox.Caller, n New) (disk.Size, error) {
 	return size, size.Validate()
 }
 
-// Create makes an empty volume. It fails with Conflict where the owner has one
-// of that name.
+// Create makes a volume, and fills it where it is to be a copy: of that it tells sandbox.CopiedOf(ctx). It fails with
+// Conflict where the owner has one of that name, and with Exhausted where the copy is larger than it.
 func (s *Service) Create(ctx context.Context, c sandbox.Caller, n New) (Volume, error) {
 	if c.Owner == "" {
 		return Volume{}, sandbox.Errorf(sandbox.Denied, "volume: it needs an owner")
@@ -214,12 +225,16 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, n New) (Volume, 
 		return Volume{}, err
 	}
 	s.making.Lock()
-	defer s.making.Unlock()
-	return s.create(ctx, c, Volume{Name: n.Name}, size)
+	v, err := s.begin(c, Volume{Name: n.Name, From: n.From}, size)
+	s.making.Unlock()
+	if err != nil {
+		return Volume{}, err
+	}
+	return s.finish(ctx, v, size, n.Skipped)
 }
 
-// create makes the volume of which v says what is asked. s.making must be held.
-func (s *Service) create(ctx context.Context, c sandbox.Caller, v Volume, size disk.Size) (Volume, error) {
+// begin takes the name of a volume of which v says what is asked. s.making must be held.
+func (s *Service) begin(c sandbox.Caller, v Volume, size disk.Size) (Volume, error) {
 	if err := s.room(c, v.Name); err != nil {
 		return Volume{}, err
 	}
@@ -234,17 +249,33 @@ func (s *Service) create(ctx context.Context, c sandbox.Caller, v Volume, size d
 	}
 	v.ID, v.Owner, v.Size, v.Inodes = id, c.Owner, size.Bytes, size.Inodes
 	v.CreatedAt = s.o.Now().UTC().Round(0)
-	images := s.images
 	if s.diskErr != nil {
-		v.Unenforced, images = s.diskErr.Error(), nil
-	}
-	if err := s.make(ctx, v, images, size); err != nil {
-		return Volume{}, explain(err, v.Name, "make")
+		v.Unenforced = s.diskErr.Error()
 	}
 	s.mu.Lock()
-	s.volumes[id] = v
+	defer s.mu.Unlock()
+	s.begun[id] = v
+	return v, nil
+}
+
+// finish makes what was begun, and tells what was not copied.
+func (s *Service) finish(ctx context.Context, v Volume, size disk.Size, skipped func(string)) (Volume, error) {
+	left, err := s.make(ctx, v, size)
+	s.mu.Lock()
+	delete(s.begun, v.ID)
+	if err == nil {
+		s.volumes[v.ID] = v
+	}
 	s.mu.Unlock()
-	s.log.Info("volume created", "id", id, "owner", v.Owner, "name", v.Name, "size", v.Size, "unenforced", v.Unenforced)
+	if err != nil {
+		return Volume{}, explain(err, v.Name, "make")
+	}
+	for _, what := range left {
+		if skipped != nil {
+			skipped(what)
+		}
+	}
+	s.log.Info("volume created", "id", v.ID, "owner", v.Owner, "name", v.Name, "size", v.Size, "unenforced", v.Unenforced)
 	return v, nil
 }
 
@@ -264,7 +295,7 @@ func (s *Service) Live(lives func(source string) bool) {
 
 // room refuses a name that is taken, and more volumes than one owner may have.
 func (s *Service) room(c sandbox.Caller, name string) error {
-	own := s.owned(c.Owner)
+	own := append(s.owned(c.Owner), s.unfinished(c.Owner)...)
 	if slices.ContainsFunc(own, func(v Volume) bool { return v.Name == name }) {
 		return sandbox.Errorf(sandbox.Conflict, "volume %s: the name is taken", name).
 			WithHint("choose another name, or carboy volume rm %s", name)
@@ -281,11 +312,16 @@ func (s *Service) room(c sandbox.Caller, name string) error {
 	return nil
 }
 
-func (s *Service) owned(owner string) []Volume {
+func (s *Service) owned(owner string) []Volume { return s.ownedOf(s.volumes, owner) }
+
+// unfinished are an owner's volumes that are being made.
+func (s *Service) unfinished(owner string) []Volume { return s.ownedOf(s.begun, owner) }
+
+func (s *Service) ownedOf(volumes map[string]Volume, owner string) []Volume {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var own []Volume
-	for _, v := range s.volumes {
+	for _, v := range volumes {
 		if v.Owner == owner {
 			own = append(own, v)
 		}

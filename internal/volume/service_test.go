@@ -15,6 +15,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume"
+	"github.com/carboy-sandbox/carboy/internal/volume/origin"
 )
 
 var (
@@ -35,6 +36,8 @@ type world struct {
 	dir string
 	now time.Time
 	use users
+
+	roles origin.Runner
 }
 
 func newWorld(t *testing.T) *world {
@@ -49,6 +52,7 @@ func (w *world) open(t *testing.T) *volume.Service {
 	s, err := volume.Open(volume.Options{
 		State: filepath.Join(w.dir, "state"), Cache: filepath.Join(w.dir, "cache"), PerOwner: 3, Size: 32 << 20, MaxSize: 64 << 20,
 		Launch: func(*exec.Cmd) error { return fmt.Errorf("no process") },
+		Roles:  w.roles,
 		Now:    func() time.Time { return w.now },
 	})
 	if err != nil {

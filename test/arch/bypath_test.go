@@ -43,6 +43,11 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "the root of a volume's file system, of which a guest sees one directory; it is no link",
 	},
 	{
+		dir:       "internal/beneath",
+		functions: "OpenSame",
+		why:       "a directory of the user's: it must be the inode that was accepted, wherever its path leads",
+	},
+	{
 		dir:       "internal/backend/instance",
 		functions: "openAccepted",
 		why:       "a directory of the user's: it must be the inode that was accepted, wherever its path leads",

@@ -31,6 +31,7 @@ var oneWay = []struct {
 			"internal/disk/scrub/work.go":           "an image, whose copy is found by its name after a kill",
 			"internal/volume/record.go":             "an image, in a directory that is yet to get its name",
 			"internal/volume/content/change.go":     "a user's files in a volume, under a filter",
+			"internal/volume/origin/roles.go":       "a volume's own file system, before it is unmounted",
 			"internal/quarantine/keep.go":           "a pack, in the user's repository",
 			"internal/workspace/stage.go":           "a user's files, all at once",
 			"internal/workspace/commit.go":          "a user's directories",
@@ -57,7 +58,7 @@ var oneWay = []struct {
 		place:   "internal/rights",
 		others: map[string]string{
 			"internal/backend/gvisor/boot/launch.go": "it gives its groups up, and fails where that does",
-			"internal/backend/instance/diskfiles.go": "it gives its groups up, and fails where that does",
+			"internal/role/ids.go":                   "a role gives its groups up, and fails where that does",
 			"internal/backend/seccomp/ordinary.go":   "a list of what programs may call",
 
 			"internal/backend/gvisor/filters/register_unsafe.go": "a list of what gofers may call",

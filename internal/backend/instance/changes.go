@@ -78,7 +78,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	if err := becomeReader(p.Rootless); err != nil {
+	if err := role.BecomeReader(p.Rootless); err != nil {
 		return err
 	}
 	layers, err := openLayers(p.Dir, p.Disk, p.Holder)

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -41,10 +40,10 @@ func diskFilesMain(in io.Reader, out *os.File) error {
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	if err := becomeReader(o.Rootless); err != nil {
+	if err := role.BecomeReader(o.Rootless); err != nil {
 		return err
 	}
-	go endWith(out)
+	go role.EndWith(out)
 	ctx := context.Background()
 	switch o.Do {
 	case diskScrub:
@@ -245,18 +244,6 @@ func (l *layerOpener) rights(layer diskLayer) func(func() error) error {
 		return nil
 	}
 	return readAs(layer.Host.UID, layer.Host.GID)
-}
-
-// becomeReader makes this process root of its user namespace, or leaves root without
-// groups: what it reads as somebody else is to be read with nobody's rights beside theirs.
-func becomeReader(rootless bool) error {
-	switch {
-	case rootless:
-		return role.BecomeRoot()
-	case os.Geteuid() == 0:
-		return syscall.Setgroups(nil)
-	}
-	return nil
 }
 
 // readAs runs what reads files with the rights of a user, who is in no further groups if this process

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -109,23 +110,14 @@ var errNoIDMap = errors.New("its file system can't map owners")
 // openAccepted opens d's directory, if it is still the one that was accepted;
 // where it is not, the error is a Conflict.
 func openAccepted(d Dir) (*os.File, error) {
-	f, err := os.OpenFile(d.Source, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	f, err := beneath.OpenSame(d.Source, d.Dev, d.Ino)
+	if errors.Is(err, beneath.ErrAnother) {
+		if weak.On(weak.ReplacedAccepted) {
+			return os.OpenFile(d.Source, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		}
 		return nil, notAccepted(d)
 	}
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		f.Close()
-		return nil, err
-	}
-	if (st.Dev != d.Dev || st.Ino != d.Ino) && !weak.On(weak.ReplacedAccepted) {
-		f.Close()
-		return nil, notAccepted(d)
-	}
-	return f, nil
+	return f, err
 }
 
 func notAccepted(d Dir) error {

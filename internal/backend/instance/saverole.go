@@ -44,7 +44,7 @@ func saveMain(in io.Reader, out *os.File) error {
 		}
 	}
 	unix.Umask(0)
-	go endWith(out)
+	go role.EndWith(out)
 	to, err := os.OpenFile(o.To, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
@@ -66,21 +66,6 @@ func saveMain(in io.Reader, out *os.File) error {
 		return err
 	}
 	return json.NewEncoder(out).Encode(answer)
-}
-
-// endWith ends this process once nobody reads what it answers: the daemon that asked
-// for the copy is dead.
-func endWith(out *os.File) {
-	fds := []unix.PollFd{{Fd: int32(out.Fd())}} // an error is always told
-	for {
-		n, err := unix.Poll(fds, -1)
-		if n > 0 {
-			os.Exit(1)
-		}
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
 }
 
 // saveLayers copies each layer under its name, but for those that o leaves out, and

@@ -16,6 +16,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -133,12 +134,12 @@ func (r *record) mark() string { return r.last().String() }
 // wholeMain reads a wholeOrder and does what it says. It ends with the daemon that asked for it.
 func wholeMain(in io.Reader, out *os.File) error {
 	runtime.LockOSThread()
-	go endWith(out)
+	go role.EndWith(out)
 	var o wholeOrder
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	if err := becomeReader(false); err != nil {
+	if err := role.BecomeReader(false); err != nil {
 		return err
 	}
 	shape, err := o.do()

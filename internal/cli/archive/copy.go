@@ -215,13 +215,35 @@ func (c *Copier) copyOut(ctx context.Context, src, dst place) error {
 		return c.inside(ctx, src, err)
 	}
 	defer func() { _ = r.Close() }() // it is read to its end, or failed
-	in := c.progress.Reader(r)
+	if err := c.receive(ctx, c.progress.Reader(r), src, dst); err != nil {
+		return err
+	}
+	c.leftThere(r)
+	return nil
+}
+
+// Receive copies out of an archive of one directory, which is called name, to a place on this machine, as Copy does.
+func (c *Copier) Receive(ctx context.Context, archive io.Reader, name, to string) error {
+	dst := parsePlace(to)
+	if dst.name != "" {
+		dst = place{path: to}
+	}
+	switch {
+	case dst.path == "":
+		return usage.Errorf("the directory to write to has no name")
+	case dst.path == "-" && console.IsTerminal(c.Stdout):
+		return usage.Errorf("- writes an archive to stdout, which is a terminal")
+	}
+	c.progress = c.NewProgress()
+	defer c.progress.Stop()
+	return c.receive(ctx, c.progress.Reader(archive), place{path: name, tree: true, dir: true}, dst)
+}
+
+// receive writes an archive to a place on this machine.
+func (c *Copier) receive(ctx context.Context, in io.Reader, src, dst place) error {
 	if dst.path == "-" {
-		if _, err := io.Copy(c.Stdout, in); err != nil {
-			return err
-		}
-		c.leftThere(r)
-		return nil
+		_, err := io.Copy(c.Stdout, in)
+		return err
 	}
 	u, err := newUnpacker(in, c.skipped)
 	if err != nil {
@@ -254,7 +276,6 @@ func (c *Copier) copyOut(ctx context.Context, src, dst place) error {
 	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxTail)); err != nil {
 		return fmt.Errorf("read the archive of %s: %w", shell.Word(src.path), err)
 	}
-	c.leftThere(r)
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -49,14 +48,14 @@ func (r *Reviewer) Apply(ctx context.Context, o ApplyOptions, name string, paths
 			err = werr
 		}
 	}
-	return withApplyHint(err, sb.Name, res, o.Filter, paths)
+	return withApplyHint(err, sb, res, o.Filter, paths)
 }
 
 // applyChanges applies what sb changed, and remembers what it wrote: a later
 // apply does not take that for a change of the user's. It returns what there was to
 // apply, nil where that was not read.
-func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, o ApplyOptions, paths []string) (_ *workspace.Result, diff *workspace.Diff, _ error) {
-	base, err := workspace.OpenBase(sb.Workspace.Source)
+func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb subject, o ApplyOptions, paths []string) (_ *workspace.Result, diff *workspace.Diff, _ error) {
+	base, err := workspace.OpenBase(sb.Dir)
 	if err != nil {
 		return nil, diff, err
 	}
@@ -90,20 +89,20 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api
 		diff = d
 		stream.ended()
 		if o.Digest.IsZero() {
-			return r.checkShown(ctx, o, sb.Name, sb.ID, d, base)
+			return r.checkShown(ctx, o, sb, d, base)
 		}
-		return checkDigest(o.Digest, d.Sum().Digest, sb.Name, o.Filter, paths)
+		return checkDigest(o.Digest, d.Sum().Digest, sb, o.Filter, paths)
 	}
 	opts.Note = func(marks []workspace.Mark) error { return r.saveMarks(sb.ID, marks) }
 	if o.Ask {
 		opts.Confirm = func(it workspace.Item) (bool, error) { return q.ask(ctx, &it) }
 	}
 	req := request(!o.DryRun, paths, what.Filter)
-	req.Origins, req.Selves, req.Whole = true, true, !o.DryRun // it deletes what renamed directories show
-	req.Hold = req.Whole && !o.Ask                             // nothing is renamed then, and an answer takes its time
-	body, err := svc.Changes(ctx, sb.ID, req)
+	req.Origins, req.Selves, req.Whole = true, true, !o.DryRun && !sb.volume // it deletes what renamed directories show
+	req.Hold = req.Whole && !o.Ask                                           // nothing is renamed then, and an answer takes its time
+	body, err := sb.changes(ctx, svc, req)
 	if err != nil {
-		return nil, diff, usage.Named(err, sb.ID, sb.Name)
+		return nil, diff, err
 	}
 	stream = &heldStream{ReadCloser: body}
 	defer func() { _ = stream.Close() }() // Apply has read it to its end, or failed: the sandbox goes on
@@ -121,12 +120,12 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api
 }
 
 // checkDigest refuses changes that are not those of the digest want.
-func checkDigest(want, got workspace.Digest, name string, o FilterOptions, paths []string) error {
+func checkDigest(want, got workspace.Digest, sb subject, o FilterOptions, paths []string) error {
 	if got == want {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.Conflict, "apply: the changes are not those of digest %s: something changed, in the sandbox or here, or other paths or filters are named; nothing was changed", want).
-		WithHint("look again: %s", withPaths("carboy diff"+o.flags()+" "+shell.Word(name), paths))
+		WithHint("look again: %s", withPaths(sb.command("diff", o.flags()), paths))
 }
 
 // withPaths adds paths to a command, each fit for a shell.
@@ -139,7 +138,7 @@ func withPaths(command string, paths []string) string {
 
 // withApplyHint completes the hint of a conflict with the whole command: it names the
 // paths in conflict, or where those are many all that was to be applied, of f and paths.
-func withApplyHint(err error, name string, res *workspace.Result, f FilterOptions, paths []string) error {
+func withApplyHint(err error, sb subject, res *workspace.Result, f FilterOptions, paths []string) error {
 	e, ok := errors.AsType[*sandbox.Error](err)
 	if !ok || res == nil || len(res.Conflicts) == 0 {
 		return err
@@ -159,7 +158,7 @@ func withApplyHint(err error, name string, res *workspace.Result, f FilterOption
 	case len(over) > maxHintPaths:
 		what, over = "overwrite all of them", []string{"."}
 	}
-	return e.WithHint("apply other paths, or %s: %s", what, withPaths("carboy apply --force"+f.flags()+" "+shell.Word(name), over))
+	return e.WithHint("apply other paths, or %s: %s", what, withPaths(sb.command("apply", " --force"+f.flags()), over))
 }
 
 // applyJSON is the answer of apply --json.
@@ -175,7 +174,7 @@ type applyJSON struct {
 }
 
 // showApplied writes what was done to stdout, and what was not to stderr.
-func (r *Reviewer) showApplied(ctx context.Context, svc *client.Client, sb *api.Sandbox, res *workspace.Result, diff *workspace.Diff, o ApplyOptions, applyErr error) error {
+func (r *Reviewer) showApplied(ctx context.Context, svc *client.Client, sb subject, res *workspace.Result, diff *workspace.Diff, o ApplyOptions, applyErr error) error {
 	var sum workspace.Digest
 	var left workspace.Left
 	if diff != nil {
@@ -225,7 +224,7 @@ const maxHintPaths = 3
 
 // showHeld says what was held back; the files in which git keeps commits are one line, as
 // of a diff.
-func (r *Reviewer) showHeld(ctx context.Context, svc *client.Client, sb *api.Sandbox, held []workspace.Item) error {
+func (r *Reviewer) showHeld(ctx context.Context, svc *client.Client, sb subject, held []workspace.Item) error {
 	kept := gitKeeps(sb)
 	var t console.Table
 	var paths []string
@@ -253,13 +252,13 @@ func (r *Reviewer) showHeld(ctx context.Context, svc *client.Client, sb *api.San
 	if err := r.tellCommits(ctx, svc, sb, committed); err != nil || len(paths) == 0 {
 		return err
 	}
-	return r.Hint("to take one, name it: " + withPaths("carboy apply "+shell.Word(sb.Name), paths))
+	return r.Hint("to take one, name it: " + withPaths(sb.command("apply", ""), paths))
 }
 
 // checkGit refuses to put files into the place of a .git that leads elsewhere, as that of a
 // linked worktree does: git would find none of its objects there.
-func checkGit(sb *api.Sandbox, paths []string) error {
-	fi, err := os.Lstat(filepath.Join(sb.Workspace.Source, ".git"))
+func checkGit(sb subject, paths []string) error {
+	fi, err := os.Lstat(filepath.Join(sb.Dir, ".git"))
 	if err != nil || fi.IsDir() {
 		return nil
 	}

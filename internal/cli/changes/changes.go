@@ -28,6 +28,8 @@ type Reviewer struct {
 	*console.Console
 	// Connect returns the client, and starts a daemon where none runs.
 	Connect func(ctx context.Context) (*client.Client, error)
+	// Volumes says that names are those of volumes.
+	Volumes bool
 	// StateDir is where it is remembered what was shown and what was written; "" for
 	// nowhere. It is the caller's own directory, and made when it is needed.
 	StateDir string
@@ -56,7 +58,7 @@ func checkDiffable(sb *api.Sandbox) error {
 	case sandbox.WorkspaceWritable:
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is %s itself, so its changes are there already", name, shell.Word(sb.Workspace.Source))
 	case sandbox.WorkspaceVolume:
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is the volume %s, so its changes are there already", name, shell.Word(sb.Workspace.Volume)).
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is the volume %s, which began empty, so there is nothing to compare it with", name, shell.Word(sb.Workspace.Volume)).
 			WithHint("carboy cp %s:/workspace .", name)
 	case sandbox.WorkspaceReadOnly:
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is read-only, so there are no changes", name)
@@ -65,28 +67,58 @@ func checkDiffable(sb *api.Sandbox) error {
 		WithHint("carboy cp %s:/workspace .", name)
 }
 
-// diffable finds a sandbox whose changes at and below paths can be shown or
-// taken.
-func (r *Reviewer) diffable(ctx context.Context, name string, o FilterOptions, paths []string) (*client.Client, *api.Sandbox, error) {
+// diffable finds what is named, whose changes at and below paths can be shown or taken.
+func (r *Reviewer) diffable(ctx context.Context, name string, o FilterOptions, paths []string) (*client.Client, subject, error) {
 	if err := errors.Join(workspace.CheckPaths(paths), o.check()); err != nil {
-		return nil, nil, err
+		return nil, subject{}, err
 	}
 	svc, err := r.Connect(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, subject{}, err
 	}
+	find := r.sandbox
+	if r.Volumes {
+		find = r.volume
+	}
+	s, err := find(ctx, svc, name)
+	return svc, s, err
+}
+
+// sandbox finds a sandbox with changes. Of one whose workspace is a volume they are the volume's.
+func (r *Reviewer) sandbox(ctx context.Context, svc *client.Client, name string) (subject, error) {
 	sb, err := svc.Get(ctx, name)
 	if err != nil {
-		return nil, nil, err
+		return subject{}, err
 	}
-	return svc, sb, checkDiffable(sb)
+	if sandbox.WorkspaceMode(sb.Workspace.Mode) == sandbox.WorkspaceVolume {
+		if v, err := svc.Volume(ctx, sb.Workspace.Volume); err != nil || v.From != "" {
+			return r.began(v, err)
+		}
+	}
+	return ofSandbox(sb), checkDiffable(sb)
+}
+
+func (r *Reviewer) volume(ctx context.Context, svc *client.Client, name string) (subject, error) {
+	return r.began(svc.Volume(ctx, name))
+}
+
+// began refuses a volume that began empty.
+func (r *Reviewer) began(v *api.Volume, err error) (subject, error) {
+	switch {
+	case err != nil:
+		return subject{}, err
+	case v.From == "":
+		return subject{}, sandbox.Errorf(sandbox.Conflict, "volume %s: it began empty, so there is no directory to compare it with", shell.Word(v.Name)).
+			WithHint("carboy volume export %s DIR writes all that it has", shell.Word(v.Name))
+	}
+	return ofVolume(v), nil
 }
 
 // loadChanges reads the changes of sb at and below paths that o leaves, with those contents
 // that a patch needs where content is set. Those wait in a file without a name in the directory
 // for temporary files.
-func (r *Reviewer) loadChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, o FilterOptions, paths []string, content bool) (*changeSet, error) {
-	base, err := workspace.OpenBase(sb.Workspace.Source)
+func (r *Reviewer) loadChanges(ctx context.Context, svc *client.Client, sb subject, o FilterOptions, paths []string, content bool) (*changeSet, error) {
+	base, err := workspace.OpenBase(sb.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +142,7 @@ func (r *Reviewer) loadChanges(ctx context.Context, svc *client.Client, sb *api.
 }
 
 // compareOptions say what of sb's changes counts.
-func (r *Reviewer) compareOptions(ctx context.Context, base *workspace.Base, sb *api.Sandbox, o FilterOptions, paths []string) (c workspace.CompareOptions, err error) {
+func (r *Reviewer) compareOptions(ctx context.Context, base *workspace.Base, sb subject, o FilterOptions, paths []string) (c workspace.CompareOptions, err error) {
 	c.Paths = paths
 	if c.Filter, err = r.filter(ctx, base, o); err != nil {
 		return c, err
@@ -128,7 +160,7 @@ func (r *Reviewer) compareOptions(ctx context.Context, base *workspace.Base, sb 
 // tempHint is what to do where no temporary file can be made.
 const tempHint = "set TMPDIR to a directory that you can write to"
 
-func readChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, req api.ChangesRequest) (*workspace.Set, error) {
+func readChanges(ctx context.Context, svc *client.Client, sb subject, req api.ChangesRequest) (*workspace.Set, error) {
 	var opts workspace.LoadOptions
 	if req.Content {
 		dir, err := os.Open(os.TempDir())
@@ -138,9 +170,9 @@ func readChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, req a
 		defer func() { _ = dir.Close() }()
 		opts.SpoolDir, opts.SpoolHint, opts.Keep = dir, tempHint, workspace.KeepForPatch
 	}
-	stream, err := svc.Changes(ctx, sb.ID, req)
+	stream, err := sb.changes(ctx, svc, req)
 	if err != nil {
-		return nil, usage.Named(err, sb.ID, sb.Name)
+		return nil, err
 	}
 	defer func() { _ = stream.Close() }() // Load has read it to its end, or failed
 	return workspace.Load(ctx, stream, opts)
@@ -148,12 +180,12 @@ func readChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, req a
 
 // Count returns how many files sb changed, and how many that the repository ignores.
 func (r *Reviewer) Count(ctx context.Context, svc *client.Client, sb *api.Sandbox) (n, ignored int, err error) {
-	c, err := r.loadChanges(ctx, svc, sb, FilterOptions{}, nil, false)
+	c, err := r.loadChanges(ctx, svc, ofSandbox(sb), FilterOptions{}, nil, false)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer c.close()
-	kept := gitKeeps(sb)
+	kept := gitKeeps(ofSandbox(sb))
 	for i := range c.Items {
 		if c.Items[i].Kind != workspace.Dir && !kept(c.Items[i].Path) {
 			n++
@@ -164,7 +196,7 @@ func (r *Reviewer) Count(ctx context.Context, svc *client.Client, sb *api.Sandbo
 
 // Tally returns how many files sb changed, and the paths of those that an apply holds back.
 func (r *Reviewer) Tally(ctx context.Context, svc *client.Client, sb *api.Sandbox) (n int, held []string, err error) {
-	c, err := r.loadChanges(ctx, svc, sb, FilterOptions{}, nil, true)
+	c, err := r.loadChanges(ctx, svc, ofSandbox(sb), FilterOptions{}, nil, true)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -50,7 +49,7 @@ func (r *Reviewer) Diff(ctx context.Context, o DiffOptions, name string, paths [
 	if err := shown.FindRenames(ctx); err != nil {
 		return err
 	}
-	whole, err := r.showDiff(ctx, o, sb.Name, shown)
+	whole, err := r.showDiff(ctx, o, sb, shown)
 	if err == nil {
 		err = r.tellLeft(c.Left, "shows")
 	}
@@ -95,11 +94,15 @@ func (g *gitFiles) add(it *workspace.Item) {
 
 // tellCommits says what of the repository's own is not shown, and whether there are commits
 // in it. A git status writes there, too.
-func (r *Reviewer) tellCommits(ctx context.Context, svc *client.Client, sb *api.Sandbox, committed gitFiles) error {
+func (r *Reviewer) tellCommits(ctx context.Context, svc *client.Client, sb subject, committed gitFiles) error {
 	if committed.n == 0 {
 		return nil
 	}
-	text := console.Count(committed.n, "file") + " in which git keeps commits: carboy fetch " + shell.Word(sb.Name) + " takes commits\n"
+	takes := "carboy fetch " + shell.Word(sb.Name) + " takes commits"
+	if sb.volume {
+		takes = sb.command("export", "") + " DIR, then git fetch DIR takes commits"
+	}
+	text := console.Count(committed.n, "file") + " in which git keeps commits: " + takes + "\n"
 	if none, err := r.fetched(ctx, svc, sb); err == nil && none && !committed.submodules {
 		text = console.Count(committed.n, "file") + " of git's own in .git, and no commits that are not here\n"
 	}
@@ -125,10 +128,10 @@ func heldItems(items []workspace.Item) []workspace.Item {
 }
 
 // showDiff shows d, and reports whether that is all of it.
-func (r *Reviewer) showDiff(ctx context.Context, o DiffOptions, name string, d *workspace.Diff) (whole bool, _ error) {
+func (r *Reviewer) showDiff(ctx context.Context, o DiffOptions, sb subject, d *workspace.Diff) (whole bool, _ error) {
 	switch {
 	case r.JSON:
-		return true, r.WriteJSON(newDiffJSON(name, d))
+		return true, r.WriteJSON(newDiffJSON(sb.Name, d))
 	case o.Names:
 		return true, r.diffNames(d)
 	case o.Stat:
@@ -149,7 +152,7 @@ func (r *Reviewer) showDiff(ctx context.Context, o DiffOptions, name string, d *
 		return err == nil, err
 	}
 	r.Note(fmt.Sprintf("%s of %s changes are shown whole: there is too much for a terminal", grouped(int64(n)), grouped(int64(len(d.Items)))))
-	return false, r.Hint(fmt.Sprintf("carboy diff --names %[1]s lists all; carboy diff %[1]s | less shows all; --only and --exclude choose", shell.Word(name)))
+	return false, r.Hint(fmt.Sprintf("%s lists all; %s | less shows all; --only and --exclude choose", sb.command("diff", " --names"), sb.command("diff", "")))
 }
 
 // writeScreen writes as much of a patch as limit allows, in whole lines, and returns how
@@ -176,7 +179,7 @@ func writeScreen(ctx context.Context, w io.Writer, d *workspace.Diff, raw bool, 
 
 // tellDigest says how to take just what was shown, and remembers it for an
 // apply on the same terminal. stdout is left to the patch.
-func (r *Reviewer) tellDigest(sb *api.Sandbox, d *workspace.Diff, o FilterOptions, paths []string) error {
+func (r *Reviewer) tellDigest(sb subject, d *workspace.Diff, o FilterOptions, paths []string) error {
 	if len(d.Items) == 0 {
 		return nil
 	}
@@ -186,7 +189,7 @@ func (r *Reviewer) tellDigest(sb *api.Sandbox, d *workspace.Diff, o FilterOption
 		if _, err := io.WriteString(r.Stderr, console.Escape("digest "+digest)+"\n"); err != nil {
 			return err
 		}
-		if err := r.Hint("to take just this: " + withPaths("carboy apply --digest "+digest+o.flags()+" "+shell.Word(sb.Name), paths)); err != nil {
+		if err := r.Hint("to take just this: " + withPaths(sb.command("apply", " --digest "+digest+o.flags()), paths)); err != nil {
 			return err
 		}
 	}

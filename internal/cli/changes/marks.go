@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/home/statedir"
-	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -19,7 +18,7 @@ const (
 
 // loadMarks returns what earlier applies of a sandbox's changes wrote.
 func (r *Reviewer) loadMarks(id string) ([]workspace.Mark, error) {
-	if !sandbox.ValidID(id) {
+	if !known(id) {
 		return nil, nil
 	}
 	b, err := r.readState(marksDir, id+".json", maxMarks)
@@ -36,7 +35,7 @@ func (r *Reviewer) loadMarks(id string) ([]workspace.Mark, error) {
 // saveMarks writes marks in the place of those of before; of several for the
 // same the last counts.
 func (r *Reviewer) saveMarks(id string, marks []workspace.Mark) error {
-	if !sandbox.ValidID(id) {
+	if !known(id) {
 		return nil
 	}
 	b, err := json.Marshal(workspace.LastMarks(marks))
@@ -50,7 +49,7 @@ func (r *Reviewer) saveMarks(id string, marks []workspace.Mark) error {
 // Where there is nothing, or it can't be removed, that is fine too: its name is
 // nobody else's.
 func (r *Reviewer) Forget(id string) {
-	if !sandbox.ValidID(id) {
+	if !known(id) {
 		return
 	}
 	for _, sub := range [...]string{marksDir, shownDir, syncedDir} {

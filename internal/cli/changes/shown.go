@@ -13,7 +13,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/text/shell"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -38,7 +37,7 @@ type shown struct {
 // known by its session's first process. Those whose sessions began outside of a
 // container's processes, and have the number 0 within, share one.
 func (r *Reviewer) shownFile(id string) string {
-	if r.StateDir == "" || !sandbox.ValidID(id) {
+	if r.StateDir == "" || !known(id) {
 		return ""
 	}
 	sid, err := unix.Getsid(0)
@@ -138,8 +137,8 @@ func (r *Reviewer) taken(id string, d *workspace.Diff, applied []workspace.Item)
 
 // checkShown says where what is to be applied is not what the last diff on
 // this terminal showed. Who can be asked is asked whether to go on.
-func (r *Reviewer) checkShown(ctx context.Context, o ApplyOptions, name, id string, d *workspace.Diff, base *workspace.Base) error {
-	s, err := r.lastShown(id)
+func (r *Reviewer) checkShown(ctx context.Context, o ApplyOptions, sb subject, d *workspace.Diff, base *workspace.Base) error {
+	s, err := r.lastShown(sb.ID)
 	if err != nil || s == nil {
 		return err
 	}
@@ -162,7 +161,7 @@ func (r *Reviewer) checkShown(ctx context.Context, o ApplyOptions, name, id stri
 	if len(paths) > maxHintPaths {
 		listed = append(listed, "…")
 	}
-	r.NoteReason("changed", fmt.Sprintf("%s: changed since carboy diff showed it %s: %s", name, console.Ago(s.Time, r.Now()), strings.Join(listed, ", ")))
+	r.NoteReason("changed", fmt.Sprintf("%s: changed since carboy diff showed it %s: %s", sb.Name, console.Ago(s.Time, r.Now()), strings.Join(listed, ", ")))
 	if o.Ask || o.DryRun || r.JSON || !console.IsTerminal(r.Stdin) || !console.IsTerminal(r.Stderr) {
 		return nil
 	}
@@ -171,7 +170,7 @@ func (r *Reviewer) checkShown(ctx context.Context, o ApplyOptions, name, id stri
 		return err
 	}
 	if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
-		return sandbox.Errorf(sandbox.Denied, "left without a change").WithHint("carboy diff %s", shell.Word(name))
+		return sandbox.Errorf(sandbox.Denied, "left without a change").WithHint("%s", sb.command("diff", ""))
 	}
 	return nil
 }

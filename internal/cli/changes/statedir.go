@@ -10,10 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/home/statedir"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 // stateTTL is after how long what is remembered of a sandbox is of no use.
@@ -54,8 +52,8 @@ func (r *Reviewer) writeState(sub, name string, b []byte) error {
 
 // lock sees to it that no other command of its kind, which keeps its state in sub, works on the
 // sandbox: else that is a Conflict. The kernel gives the lock back where the process ends.
-func (r *Reviewer) lock(sub, command string, sb *api.Sandbox) (unlock func(), err error) {
-	if r.StateDir == "" || !sandbox.ValidID(sb.ID) {
+func (r *Reviewer) lock(sub, command string, sb subject) (unlock func(), err error) {
+	if r.StateDir == "" || !known(sb.ID) {
 		return func() {}, nil
 	}
 	dir, err := statedir.Open(r.StateDir, sub, true)
@@ -74,7 +72,7 @@ func (r *Reviewer) lock(sub, command string, sb *api.Sandbox) (unlock func(), er
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close() // it was not written to
-		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: another carboy %s of it is running", shell.Word(sb.Name), command).
+		return nil, sandbox.Errorf(sandbox.Conflict, "%s: another carboy %s of it is running", sb, command).
 			WithHint("try again when that is done")
 	}
 	return func() { _ = f.Close() }, nil // as above

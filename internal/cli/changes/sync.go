@@ -48,7 +48,7 @@ func (r *Reviewer) Sync(ctx context.Context, o SyncOptions, name string, paths [
 		return err
 	}
 	defer func() { _ = base.Close() }() // a directory
-	unlock, err := r.lock(syncedDir, "sync", sb)
+	unlock, err := r.lock(syncedDir, "sync", ofSandbox(sb))
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (s *syncer) plan(ctx context.Context, known *synced, filter sandbox.Changes
 			req.Paths = append(req.Paths, f.Path)
 		}
 	}
-	set, err := readChanges(ctx, s.svc, s.sb, req)
+	set, err := readChanges(ctx, s.svc, ofSandbox(s.sb), req)
 	if err != nil {
 		return nil, err
 	}

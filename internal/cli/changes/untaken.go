@@ -43,7 +43,7 @@ func (r *Reviewer) Untaken(ctx context.Context, svc *client.Client, sb *api.Sand
 		return AllTaken, err
 	}
 	defer func() { _ = base.Close() }() // a directory
-	opts, err := r.compareOptions(ctx, base, sb, FilterOptions{}, nil)
+	opts, err := r.compareOptions(ctx, base, ofSandbox(sb), FilterOptions{}, nil)
 	if err != nil {
 		return AllTaken, err
 	}
@@ -54,7 +54,7 @@ func (r *Reviewer) Untaken(ctx context.Context, svc *client.Client, sb *api.Sand
 		return AllTaken, usage.Named(err, sb.ID, sb.Name)
 	}
 	defer func() { _ = stream.Close() }() // what is left of it is not needed
-	kept := gitKeeps(sb)
+	kept := gitKeeps(ofSandbox(sb))
 	committed, below := false, false
 	differs, err := workspace.Differs(ctx, base, stream, opts, func(path string) bool {
 		committed = committed || kept(path)
@@ -69,7 +69,7 @@ func (r *Reviewer) Untaken(ctx context.Context, svc *client.Client, sb *api.Sand
 	case !committed:
 		return AllTaken, nil
 	}
-	taken, err := r.fetched(ctx, svc, sb)
+	taken, err := r.fetched(ctx, svc, ofSandbox(sb))
 	switch {
 	case err != nil:
 		return AllTaken, err
@@ -94,8 +94,8 @@ func ofSubmodule(p string) bool {
 // gitKeeps returns what tells which files inside are git's own, in which it keeps commits:
 // where the directory's .git is a file that leads elsewhere, all of the .git that the sandbox
 // has in its place.
-func gitKeeps(sb *api.Sandbox) func(path string) bool {
-	fi, err := os.Lstat(filepath.Join(sb.Workspace.Source, ".git"))
+func gitKeeps(sb subject) func(path string) bool {
+	fi, err := os.Lstat(filepath.Join(sb.Dir, ".git"))
 	if err != nil || fi.IsDir() {
 		return ofCommits
 	}
@@ -121,10 +121,10 @@ const stashes = ".git/logs/refs/stash"
 
 // fetched reports whether the repository that sb's workspace is of has all that is named by
 // a ref inside. Where it can't be asked, it has not.
-func (r *Reviewer) fetched(ctx context.Context, svc *client.Client, sb *api.Sandbox) (bool, error) {
-	stream, err := svc.Changes(ctx, sb.ID, request(true, gitRefs, sandbox.ChangesFilter{}))
+func (r *Reviewer) fetched(ctx context.Context, svc *client.Client, sb subject) (bool, error) {
+	stream, err := sb.changes(ctx, svc, request(true, gitRefs, sandbox.ChangesFilter{}))
 	if err != nil {
-		return false, usage.Named(err, sb.ID, sb.Name)
+		return false, err
 	}
 	defer func() { _ = stream.Close() }() // what is left of it is not needed
 	ids, ok, err := readRefs(stream)
@@ -135,7 +135,7 @@ func (r *Reviewer) fetched(ctx context.Context, svc *client.Client, sb *api.Sand
 	if err != nil {
 		return false, nil
 	}
-	repo, err := quarantine.Open(ctx, git, sb.Workspace.Source)
+	repo, err := quarantine.Open(ctx, git, sb.Dir)
 	if err != nil {
 		return false, nil
 	}

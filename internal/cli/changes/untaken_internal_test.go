@@ -68,13 +68,13 @@ func TestOfSubmodule(t *testing.T) {
 // TestGitKeeps: where the directory's .git leads elsewhere, that of the sandbox is its own.
 func TestGitKeeps(t *testing.T) {
 	sb := &api.Sandbox{Workspace: api.Workspace{Source: t.TempDir()}}
-	if gitKeeps(sb)(".git/hooks/x") {
+	if gitKeeps(ofSandbox(sb))(".git/hooks/x") {
 		t.Error("a hook of a directory's own repository is no matter of git's alone")
 	}
 	if err := os.WriteFile(filepath.Join(sb.Workspace.Source, ".git"), []byte("gitdir: /elsewhere\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if kept := gitKeeps(sb); !kept(".git/hooks/x") || !kept(".git") || kept(".github/x") || kept("a/.git/x") {
+	if kept := gitKeeps(ofSandbox(sb)); !kept(".git/hooks/x") || !kept(".git") || kept(".github/x") || kept("a/.git/x") {
 		t.Error("all of .git is the sandbox's own, and nothing else")
 	}
 }
