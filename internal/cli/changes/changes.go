@@ -91,19 +91,19 @@ func (r *Reviewer) sandbox(ctx context.Context, svc *client.Client, name string)
 		return subject{}, err
 	}
 	if sandbox.WorkspaceMode(sb.Workspace.Mode) == sandbox.WorkspaceVolume {
-		if v, err := svc.Volume(ctx, sb.Workspace.Volume); err != nil || v.From != "" {
-			return r.began(v, err)
+		switch v, err := svc.Volume(ctx, sb.Workspace.Volume); {
+		case err == nil && v.From != "":
+			return ofVolume(v), nil
+		case err != nil && sandbox.KindOf(err) != sandbox.NotFound:
+			return subject{}, err
 		}
 	}
 	return ofSandbox(sb), checkDiffable(sb)
 }
 
+// volume finds a volume that began as a copy.
 func (r *Reviewer) volume(ctx context.Context, svc *client.Client, name string) (subject, error) {
-	return r.began(svc.Volume(ctx, name))
-}
-
-// began refuses a volume that began empty.
-func (r *Reviewer) began(v *api.Volume, err error) (subject, error) {
+	v, err := svc.Volume(ctx, name)
 	switch {
 	case err != nil:
 		return subject{}, err
