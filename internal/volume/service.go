@@ -116,7 +116,7 @@ type Service struct {
 
 	most   func(owner string) int   // guarded by making; see Bound
 	lives  func(source string) bool // guarded by mu; see Live
-	making sync.Mutex               // held while a volume is made: names and counts are looked at
+	making sync.Mutex               // held while names and counts are looked at, and taken
 	asked  map[string]int           // how often a cache that was made by this service was asked for; guarded by making
 
 	mu      sync.Mutex

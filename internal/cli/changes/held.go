@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// heldStream is a stream of changes while which the sandbox's commands are held still, until it is closed, or says after its end that
+// heldStream is a stream of changes. The sandbox's commands are held still until it is closed, or says after its end that
 // they go on.
 type heldStream struct {
 	io.ReadCloser

@@ -51,7 +51,7 @@ func (r *Reviewer) writeState(sub, name string, b []byte) error {
 }
 
 // lock sees to it that no other command of its kind, which keeps its state in sub, works on the
-// sandbox: else that is a Conflict. The kernel gives the lock back where the process ends.
+// same: else that is a Conflict. The kernel gives the lock back where the process ends.
 func (r *Reviewer) lock(sub, command string, sb subject) (unlock func(), err error) {
 	if r.StateDir == "" || !known(sb.ID) {
 		return func() {}, nil

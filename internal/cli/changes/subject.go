@@ -29,7 +29,7 @@ func ofVolume(v *api.Volume) subject {
 // known reports whether something may be remembered under an ID.
 func known(id string) bool { return sandbox.ValidID(id) || sandbox.ValidVolumeID(id) }
 
-// what is it called in an error.
+// String is what errors call it.
 func (s subject) String() string {
 	if s.volume {
 		return "volume " + shell.Word(s.Name)
@@ -37,7 +37,7 @@ func (s subject) String() string {
 	return "sandbox " + shell.Word(s.Name)
 }
 
-// command is what a user types to do something with its changes: "carboy diff", flags as they are, and its name.
+// command is what a user types to do something with its changes. Flags begin with a space.
 func (s subject) command(do, flags string) string {
 	if s.volume {
 		do = "volume " + do
