@@ -8,12 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 type copySource struct {
 	dir      *os.File
-	manifest *manifestReader
+	manifest io.ReadSeeker
+	began    time.Time
 }
 
 // Copy is a copy of the base that Populate made, with the manifest that it
@@ -21,15 +23,63 @@ type copySource struct {
 // type, size, mode and change time are as they were: of these the agent can't
 // set the last. A damaged manifest is an error, here or from WriteChanges.
 // The Source is good for one call of WriteChanges.
-func Copy(dir *os.File, manifest io.Reader) (Source, error) {
-	m, err := newManifestReader(manifest)
+func Copy(dir *os.File, manifest io.ReadSeeker) (Source, error) {
+	s := &copySource{dir: dir, manifest: manifest}
+	m, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	s.began = m.since
+	return s, nil
+}
+
+// read begins to read the manifest.
+func (s *copySource) read() (*manifestReader, error) {
+	if _, err := s.manifest.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	m, err := newManifestReader(s.manifest)
 	if err != nil {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
-	return &copySource{dir: dir, manifest: m}, nil
+	return m, nil
 }
 
-func (s *copySource) since() time.Time { return s.manifest.since }
+func (s *copySource) since() time.Time { return s.began }
+
+// copies are the files and links of a copy, by their inode numbers: what each is a copy of.
+type copies map[uint64]copyOf
+
+type copyOf struct {
+	origin Origin
+	born   int64 // when the copy was made
+}
+
+func (s *copySource) copies() (copies, error) {
+	m, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	all := copies{}
+	for m.next != nil {
+		if e := m.next; !e.origin.IsZero() {
+			all[e.ino] = copyOf{e.origin, e.born}
+		}
+		if err := m.advance(); err != nil {
+			return nil, fmt.Errorf("read manifest: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// of returns what an entry of a directory is a copy of, whatever it was called. Numbers of inodes are used again: another one was made later.
+func (c copies) of(dir *os.File, name string, st *unix.Stat_t) Origin {
+	one, ok := c[st.Ino]
+	if !ok || one.born != 0 && one.born != beneath.BornAt(dir, name) {
+		return Origin{}
+	}
+	return one.origin
+}
 
 func (s *copySource) write(p *producer) error {
 	d, err := openDirAt(s.dir, ".")
@@ -37,7 +87,16 @@ func (s *copySource) write(p *producer) error {
 		return fmt.Errorf("open copy: %w", err)
 	}
 	defer d.Close()
-	w := &copyWalk{producer: p, m: s.manifest}
+	if p.origins {
+		if p.copies, err = s.copies(); err != nil {
+			return err
+		}
+	}
+	m, err := s.read()
+	if err != nil {
+		return err
+	}
+	w := &copyWalk{producer: p, m: m}
 	if err := w.dir(d, ".", 0); err != nil {
 		return err
 	}
@@ -90,8 +149,12 @@ func (w *copyWalk) entry(dir *os.File, name, rel string, depth int) error {
 			return err
 		}
 	}
-	if !w.wants(rel) || was != nil && w.unchanged(dir, name, &st, was) {
+	wanted := w.wants(rel)
+	if !wanted && !w.origins || was != nil && w.unchanged(dir, name, &st, was) {
 		return nil
+	}
+	if !wanted {
+		return w.outside(dir, name, rel, &st)
 	}
 	if err := w.flush(); err != nil {
 		return err
@@ -102,9 +165,22 @@ func (w *copyWalk) entry(dir *os.File, name, rel string, depth int) error {
 	return nil
 }
 
+// outside tells what was changed and is not selected: it may be what is missed elsewhere.
+func (w *copyWalk) outside(dir *os.File, name, rel string, st *unix.Stat_t) error {
+	w.aside = true
+	defer func() { w.aside = false }()
+	if err := w.producer.entry(node{dir: dir, name: name}, rel, st, false); err != nil {
+		return fmt.Errorf("%s: %w", term.Escape(rel), err)
+	}
+	return nil
+}
+
 func (w *copyWalk) subdir(dir *os.File, name, rel string, depth int, st *unix.Stat_t, was *manifestEntry) error {
 	if !w.wants(rel) {
-		return w.skipBelow(rel)
+		if !w.origins || tooDeep(rel, depth) {
+			return w.skipBelow(rel)
+		}
+		return w.below(dir, name, rel, depth)
 	}
 	if w.left != nil {
 		return w.countDir(dir, name, rel, depth)

@@ -210,7 +210,7 @@ func TestFilterCopy(t *testing.T) {
 	tree{"out/edited": "22", "out/new/er": "n", "main.go": "22", "dir/out/y": "y"}.write(t, copied)
 	must(t, os.Remove(copied+"/out/gone"))
 	must(t, os.RemoveAll(copied+"/out/sub"))
-	src, err := workspace.Copy(openDir(t, copied), &manifest)
+	src, err := workspace.Copy(openDir(t, copied), bytes.NewReader(manifest.Bytes()))
 	must(t, err)
 	var s bytes.Buffer
 	o := options(false, future)

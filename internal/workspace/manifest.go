@@ -14,9 +14,13 @@ import (
 // A manifest lists what a Copy began as, in comparePaths' order: a magic line
 // and the time, one record per path, an end record with the count and a
 // checksum over all before it. Paths are written as the number of bytes shared
-// with the one before, and the rest; numbers are varints.
+// with the one before, and the rest; numbers are varints. The first version did not say
+// which file of the base each one is a copy of.
 
-const manifestMagic = "carboy manifest 1\n"
+const (
+	manifestMagic    = "carboy manifest 2\n"
+	manifestMagicOne = "carboy manifest 1\n"
+)
 
 // The types of a manifest's records.
 const (
@@ -37,6 +41,11 @@ type manifestEntry struct {
 	ctime  int64 // of the copy: what the agent can't set
 	target string
 	digest Digest // zero where none was asked for
+
+	// Of a file or a link: which of the base's it is a copy of, and how the copy is known at whatever path.
+	origin Origin // zero: it is not known, or has several names
+	ino    uint64
+	born   int64 // ns since 1970; 0: not known
 }
 
 var errManifest = errors.New("damaged manifest")
@@ -87,6 +96,10 @@ func (m *manifestWriter) add(e *manifestEntry) {
 	b = binary.AppendUvarint(b, uint64(e.size))
 	b = binary.AppendVarint(b, e.mtime)
 	b = binary.AppendVarint(b, e.ctime)
+	if e.kind != Dir {
+		b = binary.AppendUvarint(append(b, e.origin[:]...), e.ino)
+		b = binary.AppendVarint(b, e.born)
+	}
 	if e.kind == Symlink {
 		b = appendString(b, e.target)
 	}
@@ -111,6 +124,7 @@ func appendString(b []byte, s string) []byte {
 type manifestReader struct {
 	r     *bufio.Reader
 	sum   uint32
+	one   bool // it is of the first version
 	since time.Time
 	count uint64
 	next  *manifestEntry // nil after the last
@@ -120,7 +134,8 @@ type manifestReader struct {
 func newManifestReader(r io.Reader) (*manifestReader, error) {
 	m := &manifestReader{r: bufio.NewReaderSize(r, 64<<10)}
 	magic, err := m.bytes(len(manifestMagic))
-	if err != nil || string(magic) != manifestMagic {
+	m.one = string(magic) == manifestMagicOne
+	if err != nil || string(magic) != manifestMagic && !m.one {
 		return nil, errManifest
 	}
 	ns, err := binary.ReadVarint(m)
@@ -214,6 +229,11 @@ func (m *manifestReader) record(typ byte) error {
 	if err := m.numbers(&e); err != nil {
 		return err
 	}
+	if e.kind != Dir && !m.one {
+		if err := m.copyOf(&e); err != nil {
+			return err
+		}
+	}
 	if e.kind == Symlink {
 		if e.target, err = m.text(maxPath); err != nil {
 			return err
@@ -228,6 +248,20 @@ func (m *manifestReader) record(typ byte) error {
 	}
 	m.cur = e
 	return nil
+}
+
+// copyOf reads what a file or a link is a copy of.
+func (m *manifestReader) copyOf(e *manifestEntry) error {
+	b, err := m.bytes(len(e.origin))
+	if err != nil {
+		return err
+	}
+	copy(e.origin[:], b)
+	if e.ino, err = binary.ReadUvarint(m); err != nil {
+		return err
+	}
+	e.born, err = binary.ReadVarint(m)
+	return err
 }
 
 func (m *manifestReader) numbers(e *manifestEntry) error {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
@@ -206,7 +207,7 @@ func (p *populator) symlink(src, dst *os.File, name, rel string, st *unix.Stat_t
 	if err != nil {
 		return err
 	}
-	p.add(rel, Symlink, &made, target, Digest{})
+	p.add(rel, &manifestEntry{kind: Symlink, target: target, origin: originIn(src, name, st), born: beneath.BornAt(dst, name)}, &made)
 	return nil
 }
 
@@ -248,7 +249,7 @@ func (p *populator) file(src, dst *os.File, name, rel string) error {
 	if err != nil {
 		return err
 	}
-	p.add(rel, File, &made, "", sum)
+	p.add(rel, &manifestEntry{kind: File, digest: sum, origin: originIn(in, "", &st), born: beneath.Born(out)}, &made)
 	return nil
 }
 
@@ -273,7 +274,7 @@ func (p *populator) subdir(src, dst *os.File, name, rel string, depth int) error
 	defer out.Close()
 	// A directory's change time moves with what is made in it, and nothing
 	// compares it.
-	p.add(rel, Dir, &unix.Stat_t{Mode: st.Mode & 0o1777}, "", Digest{})
+	p.add(rel, &manifestEntry{kind: Dir}, &unix.Stat_t{Mode: st.Mode & 0o1777})
 	if err := p.dir(in, out, rel, depth); err != nil {
 		return err
 	}
@@ -293,10 +294,19 @@ func (p *populator) finish(f *os.File, st *unix.Stat_t) error {
 	return futimens(f, &times)
 }
 
-func (p *populator) add(rel string, kind Kind, st *unix.Stat_t, target string, sum Digest) {
+// originIn identifies what is copied. Of a file with several names nobody could say which of them a copy of it was.
+func originIn(dir *os.File, name string, st *unix.Stat_t) Origin {
+	if st.Nlink > 1 {
+		return Origin{}
+	}
+	return identify(dir, name)
+}
+
+// add notes what was made at a path.
+func (p *populator) add(rel string, e *manifestEntry, st *unix.Stat_t) {
 	p.done.Files++
-	e := manifestEntry{path: rel, kind: kind, mode: st.Mode & 0o7777, size: st.Size, target: target, digest: sum}
-	e.mtime, e.ctime = st.Mtim.Nano(), st.Ctim.Nano()
-	p.manifest.add(&e)
+	e.path, e.mode, e.size = rel, st.Mode&0o7777, st.Size
+	e.mtime, e.ctime, e.ino = st.Mtim.Nano(), st.Ctim.Nano(), st.Ino
+	p.manifest.add(e)
 	p.progress(0)
 }

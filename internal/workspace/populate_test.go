@@ -2,7 +2,9 @@ package workspace_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -256,4 +258,68 @@ func TestCopyAppliedAndDeleted(t *testing.T) {
 	must(t, os.Rename(dst+"/n/sub", dst+"/other"))
 	take("D n/a", "D n/sub", "A other", "A other/b")
 	diff(t, "base", read(t, base), tree{"keep": "k", "d": "/", "d/x": "1", "mine": "the user's", "n": "/", "n/user": "u", "other": "/", "other/b": "2"})
+}
+
+// What a copy has elsewhere, where it is not taken, is not deleted in the base.
+func TestCopyMovedOutOfSight(t *testing.T) {
+	base := t.TempDir()
+	began := tree{"notes.txt": "n", "docs/a": "a", "docs/b": "b", "todo": "t", "l": "-> todo", "src/x": "x", "gone": "g", "old": "o"}
+	began.write(t, base)
+	began["docs"], began["src"] = "/", "/"
+	dst, manifest, _ := populate(t, base, workspace.PopulateOptions{})
+	for from, to := range map[string]string{
+		"notes.txt": "notes.log", "docs": "build/docs", "todo": "AGENTS.md", "l": "l.log", "src/x": "lib/x", "old": "new",
+	} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dst, to)), 0o755))
+		must(t, os.Rename(filepath.Join(dst, from), filepath.Join(dst, to)))
+	}
+	must(t, os.Remove(dst+"/gone"))
+	tree{"notes.txt": "another"}.write(t, dst) // a new file where that was
+	must(t, os.Remove(dst+"/notes.txt"))
+	o := options(true, future)
+	o.Origins, o.Selves = true, true
+	o.Filter.Ignore = []string{"*.log", "build/"}
+	var marks []workspace.Mark
+	take := func(wanted []string, paths ...string) {
+		t.Helper()
+		o := o
+		o.Paths = paths
+		res, err := apply(t, base, copyStream(t, dst, manifest, o), workspace.ApplyOptions{Applied: marks, Filter: o.Filter, Paths: paths, Allow: paths})
+		must(t, err)
+		diff(t, "applied", letters(res.Applied), wanted)
+		marks = res.Marks
+	}
+	take([]string{}, "src")
+	diff(t, "base after a part", read(t, base), began)
+	take([]string{"D gone", "A lib", "A lib/x", "A new", "D old", "D src/x"})
+	for _, p := range []string{"notes.txt", "docs/a", "docs/b", "todo", "l"} {
+		if _, err := os.Lstat(filepath.Join(base, p)); err != nil {
+			t.Errorf("the base lost %s: %v", p, err)
+		}
+	}
+	take([]string{"*A AGENTS.md", "D todo"}, "AGENTS.md", "todo")
+	must(t, os.Rename(dst+"/new", dst+"/new.log")) // what was applied before
+	take([]string{})
+	o.Filter = sandbox.ChangesFilter{}
+	take([]string{"A build", "A build/docs", "A build/docs/a", "A build/docs/b", "D docs", "D l", "A l.log", "D new", "A new.log", "A notes.log", "D notes.txt"})
+	diff(t, "base", read(t, base), read(t, dst))
+}
+
+// A manifest of the first version says less, and is read.
+func TestOlderManifest(t *testing.T) {
+	const one = "carboy manifest 1\n\x02\x01\x00\x01a\xa4\x03\x02\x00\x00"
+	m := []byte(one + "\x00\x01")
+	m = binary.BigEndian.AppendUint32(m, crc32.Checksum(m, crc32.MakeTable(crc32.Castagnoli)))
+	dst := t.TempDir()
+	tree{"b": "new"}.write(t, dst)
+	o := options(false, time.Time{})
+	o.Origins = true
+	set, err := workspace.Load(t.Context(), bytes.NewReader(copyStream(t, dst, m, o)), workspace.LoadOptions{})
+	must(t, err)
+	defer set.Close()
+	base := t.TempDir()
+	tree{"a": "1"}.write(t, base)
+	d, err := workspace.Compare(t.Context(), openBase(t, base), set, workspace.CompareOptions{})
+	must(t, err)
+	diff(t, "changes", letters(d.Items), []string{"D a", "A b"})
 }

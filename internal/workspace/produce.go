@@ -98,6 +98,7 @@ type producer struct {
 	aside   bool           // what is walked is not selected: only its origins are told
 	whole   bool           // no directory may show one of the base at another path
 	shape   *summer        // of what Shape sums; nil: nobody asks
+	copies  copies         // of a copy: what its files are copies of; nil: nobody asks
 	reader  *rights.Reader // who may read what is written; nil: all of it
 
 	filter *filter
@@ -201,6 +202,9 @@ func (p *producer) entry(n node, rel string, st *unix.Stat_t, copied bool) error
 	c.Kind, c.Detail = kindOf(st)
 	if p.origins {
 		c.Origin, c.Self = n.origins(p.selves)
+		if p.copies != nil {
+			c.Origin = p.copies.of(n.dir, n.name, st)
+		}
 	}
 	if p.without() {
 		return p.write(&c, nil)
