@@ -105,8 +105,9 @@ func (a *app) volumeExportCommand() *cobra.Command {
 		ValidArgsFunction: a.completeVolume(),
 	}
 	return setHelp(cmd, docs{
-		long: `DIR is made if it is not there. - writes an archive to stdout. Sandboxes wrote what it
-holds, and nothing is held back: as carboy cp does, links that lead out are left out, and owners and times.`,
+		long: `DIR is made; one that is there must be empty. - writes an archive to stdout. Sandboxes
+wrote what it holds, and nothing is held back, git's hooks neither: don't work in DIR, take from it. Links that
+lead out are left out, and so are owners and times; an archive has them.`,
 		examples: []string{"carboy volume export src ./src-of-agents", "carboy volume export src - | tar -tv"},
 		exits:    exitDocsPlain[:],
 	})

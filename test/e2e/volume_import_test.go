@@ -16,7 +16,7 @@ import (
 func TestVolumeImport(t *testing.T) {
 	t.Parallel()
 	views(t, func(t *testing.T, h *home, wall string) {
-		dir := h.edited(map[string]string{"src/a": "a\n", "src/b": "b\n", "doc/c": "c\n", ".git/hooks/x": "x\n"})
+		dir := h.edited(map[string]string{"src/a": "a\n", "src/b": "b\n", "doc/c": "c\n", ".git/hooks/x": "x\n", "todo": "t\n"})
 		if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -27,11 +27,12 @@ func TestVolumeImport(t *testing.T) {
 			h.ok("create", "--name", name, "--isolation", wall, "--volume", "tree:/workspace")
 		}
 		h.ok("exec", "one", "--", "sh", "-c", "echo more >>src/a && rm src/b && echo x >>.git/hooks/x")
-		h.ok("exec", "two", "--", "sh", "-c", "cat src/a && mv doc docs && mkdir new && echo n >new/n && ln -s ../src new/l")
-		if got := here(t, dir); got != "./.git/hooks/x:x\n./doc/c:c\n./src/a:a\n./src/b:b\n" {
+		h.ok("exec", "two", "--", "sh", "-c", "cat src/a && mv todo AGENTS.md && mv doc docs && mkdir new && echo n >new/n && ln -s ../src new/l")
+		if got := here(t, dir); got != "./.git/hooks/x:x\n./doc/c:c\n./src/a:a\n./src/b:b\n./todo:t\n" {
 			t.Errorf("the directory before:\n%s", got)
 		}
-		const want = "M  .git/hooks/x  [held: git runs or obeys it on the host]\nD  doc  (removes 1 entry)\nA  docs/\nR  doc/c -> docs/c\nA  new/\nA  new/l -> ../src\nA  new/n\nM  src/a\nD  src/b\n"
+		const want = "A  AGENTS.md  [held: an AI agent on the host takes orders from it]\n" +
+			"D  todo  [held: it is AGENTS.md in the sandbox, which is not taken with it]\nM  .git/hooks/x  [held: git runs or obeys it on the host]\nD  doc  (removes 1 entry)\nA  docs/\nR  doc/c -> docs/c\nA  new/\nA  new/l -> ../src\nA  new/n\nM  src/a\nD  src/b\n"
 		for _, args := range [][]string{{"volume", "diff", "--names", "tree"}, {"diff", "--names", "one"}} {
 			if got := h.run(nil, args...).stdout; !sameNames(got, want) {
 				t.Errorf("%s:\n%s\nwant:\n%s", args, got, want)
@@ -40,21 +41,24 @@ func TestVolumeImport(t *testing.T) {
 		h.ok("workspace", "lock", "two")
 		h.ok("volume", "apply", "tree", "new", "src")
 		h.ok("workspace", "unlock", "two")
-		if got := here(t, dir); got != "./.git/hooks/x:x\n./doc/c:c\n./new/n:n\n./src/a:a\nmore\n" {
+		if got := here(t, dir); got != "./.git/hooks/x:x\n./doc/c:c\n./new/n:n\n./src/a:a\nmore\n./todo:t\n" {
 			t.Errorf("the directory after a part was taken:\n%s", got)
 		}
 		h.ok("stop", "one")
 		h.ok("rm", "-f", "two")
 		h.ok("apply", "one")
-		if got := here(t, dir); got != "./.git/hooks/x:x\n./docs/c:c\n./new/n:n\n./src/a:a\nmore\n" {
+		if got := here(t, dir); got != "./.git/hooks/x:x\n./docs/c:c\n./new/n:n\n./src/a:a\nmore\n./todo:t\n" {
 			t.Errorf("the directory after all was taken:\n%s", got)
 		}
-		if r := h.run(nil, "volume", "diff", "--names", "tree"); !strings.HasPrefix(r.stdout, "M  .git/hooks/x") || strings.Count(r.stdout, "\n") != 1 {
+		if r := h.run(nil, "volume", "diff", "--names", "tree"); !strings.Contains(r.stdout, "M  .git/hooks/x") || strings.Count(r.stdout, "\n") != 3 {
 			t.Errorf("what is left:\n%s", r.stdout)
+		}
+		if r := h.run(nil, "volume", "export", "tree", dir); r.code != 125 || !strings.Contains(r.stderr, "there is something already") {
+			t.Errorf("an export over the directory: %d, %q", r.code, r.stderr)
 		}
 		volumeConflicts(t, h, dir)
 		h.ok("volume", "export", "tree", filepath.Join(h.dir, "out"))
-		if got := here(t, filepath.Join(h.dir, "out")); got != "./.git/hooks/x:x\nx\n./docs/c:c\n./new/n:n\n./src/a:a\nmore\ntheirs\n" {
+		if got := here(t, filepath.Join(h.dir, "out")); got != "./.git/hooks/x:x\nx\n./AGENTS.md:t\n./docs/c:c\n./new/n:n\n./src/a:a\nmore\ntheirs\n" {
 			t.Errorf("exported:\n%s", got)
 		}
 		h.ok("rm", "-f", "one")

@@ -222,7 +222,8 @@ func (c *Copier) copyOut(ctx context.Context, src, dst place) error {
 	return nil
 }
 
-// Receive copies out of an archive of one directory, which is called name, to a place on this machine, as Copy does.
+// Receive makes a directory of an archive of one, which is called name; "-" passes it on to stdout. What is there already, and is no empty directory,
+// is a Conflict.
 func (c *Copier) Receive(ctx context.Context, archive io.Reader, name, to string) error {
 	dst := parsePlace(to)
 	if dst.name != "" {
@@ -233,10 +234,35 @@ func (c *Copier) Receive(ctx context.Context, archive io.Reader, name, to string
 		return usage.Errorf("the directory to write to has no name")
 	case dst.path == "-" && console.IsTerminal(c.Stdout):
 		return usage.Errorf("- writes an archive to stdout, which is a terminal")
+	case dst.path != "-":
+		if err := checkFree(dst.path); err != nil {
+			return err
+		}
 	}
 	c.progress = c.NewProgress()
 	defer c.progress.Stop()
 	return c.receive(ctx, c.progress.Reader(archive), place{path: name, tree: true, dir: true}, dst)
+}
+
+// checkFree refuses a path at which there is something.
+func checkFree(path string) error {
+	there, err := openTarget(path)
+	if err != nil {
+		return err
+	}
+	defer there.close()
+	taken := there.kind == file
+	if there.kind == directory {
+		names, err := there.dir.Names(".")
+		if err != nil {
+			return usage.Path("look into", path, err)
+		}
+		taken = len(names) > 0
+	}
+	if taken {
+		return sandbox.Errorf(sandbox.Conflict, "%s: there is something already", shell.Word(path)).WithHint("name a directory that is not there, or is empty")
+	}
+	return nil
 }
 
 // receive writes an archive to a place on this machine.

@@ -33,7 +33,7 @@ func (r *Reviewer) Apply(ctx context.Context, o ApplyOptions, name string, paths
 	case o.Ask && (!console.IsTerminal(r.Stdin) || !console.IsTerminal(r.Stderr)):
 		return usage.Errorf("-i asks on a terminal, and there is none").WithHint("name the paths to take")
 	case o.Force && len(paths) == 0:
-		return usage.Errorf("--force needs the paths that it is for").WithHint("carboy apply --force %s PATH", shell.Word(name))
+		return usage.Errorf("--force needs the paths that it is for").WithHint("%s PATH", subject{Name: name, volume: r.Volumes}.command("apply", " --force"))
 	}
 	svc, sb, err := r.diffable(ctx, name, o.Filter, paths)
 	if err == nil {

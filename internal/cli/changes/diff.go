@@ -100,7 +100,7 @@ func (r *Reviewer) tellCommits(ctx context.Context, svc *client.Client, sb subje
 	}
 	takes := "carboy fetch " + shell.Word(sb.Name) + " takes commits"
 	if sb.volume {
-		takes = sb.command("export", "") + " DIR, then git fetch DIR takes commits"
+		takes = sb.command("export", "") + " DIR, then git fetch DIR '+refs/heads/*:refs/remotes/" + shell.Word(sb.Name) + "/*' takes commits"
 	}
 	text := console.Count(committed.n, "file") + " in which git keeps commits: " + takes + "\n"
 	if none, err := r.fetched(ctx, svc, sb); err == nil && none && !committed.submodules {
