@@ -12,9 +12,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// createRounds bounds how often an open that makes a file is tried anew: 4 ms. Where the host has removed
+// createRounds bounds how often an open that makes a file is tried anew: 40 ms. Where the host has removed
 // the working directory, which gVisor can't tell, all are taken.
-const createRounds = 200
+const createRounds = 2000
 
 // createAmidOthers has an open that makes a file where there is none succeed while others make
 // and remove that file. Of a file on the host gVisor looks the name up, asks the gofer to make
