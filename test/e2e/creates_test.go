@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -157,4 +158,34 @@ func TestMadeByTheirUser(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSetGroupDirectory: in a directory whose files go to its group, as teams share them, directories are made, and have that group.
+func TestSetGroupDirectory(t *testing.T) {
+	t.Parallel()
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		dir := filepath.Join(h.dir, "team")
+		for _, mode := range []string{":rw", ""} {
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755), os.Chown(dir, 1000, 60), os.Chmod(dir, 0o775|os.ModeSetgid)); err != nil {
+				t.Fatal(err)
+			}
+			got := h.ok("run", "--isolation", wall, "--workspace", dir+mode, "--", "sh", "-c", "mkdir -p a/b && echo x >a/b/f && stat -c %A a a/b")
+			if mode == "" { // a view has directories of its own
+				continue
+			}
+			if got != "drwxr-sr-x\ndrwxr-sr-x\n" {
+				t.Errorf("they are %s", got)
+			}
+			for _, p := range []string{"a", "a/b", "a/b/f"} {
+				fi, err := os.Stat(filepath.Join(dir, p))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if st, ok := fi.Sys().(*syscall.Stat_t); !ok || st.Uid != 1000 || st.Gid != 60 {
+					t.Errorf("%s is of %d:%d", p, st.Uid, st.Gid)
+				}
+			}
+		}
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/lisafs"
 
 	"github.com/carboy-sandbox/carboy/internal/rights"
@@ -36,7 +37,23 @@ func Keep() error {
 	wrap(lisafs.MknodAt, func(r *lisafs.MknodAtReq) id { return id{r.UID, r.GID} })
 	wrap(lisafs.SymlinkAt, func(r *lisafs.SymlinkAtReq) id { return id{r.UID, r.GID} })
 	wrap(lisafs.BindAt, func(r *lisafs.BindAtReq) id { return id{r.UID, r.GID} })
+	inheritGroup()
 	return nil
+}
+
+// inheritGroup leaves the set-group-id bit of a new directory to the host's kernel, which sets it where the directory around
+// has it. gVisor asks for it as well, and what asks for a set-id bit is refused.
+func inheritGroup() {
+	answer := handlers[lisafs.MkdirAt]
+	handlers[lisafs.MkdirAt] = func(c *lisafs.Connection, comm lisafs.Communicator, length uint32) (uint32, error) {
+		var req lisafs.MkdirAtReq
+		b := comm.PayloadBuf(length)
+		if _, ok := req.CheckedUnmarshal(b); ok && req.Mode&linux.S_ISGID != 0 {
+			req.Mode &^= linux.S_ISGID
+			req.MarshalBytes(b)
+		}
+		return answer(c, comm, length)
+	}
 }
 
 // keepOnChange leaves all threads their capabilities, if they were not told before.
