@@ -16,6 +16,18 @@ type Identity struct {
 	Groups   []uint32
 }
 
+// OwnerOf is with whose rights a directory of the host is read: its owner's, who is the guests' user in a user namespace without root;
+// nil: root's.
+func OwnerOf(rootless bool, guest, owner Identity) *Identity {
+	switch {
+	case rootless:
+		return &guest
+	case owner.UID != 0:
+		return &owner
+	}
+	return nil
+}
+
 // actor runs calls with the rights of an Identity, on one thread.
 type actor struct {
 	as, self *Identity // nil: nothing to switch

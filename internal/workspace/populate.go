@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
@@ -29,6 +31,22 @@ type PopulateOptions struct {
 	Now func() time.Time
 	// Progress, where it is not nil, is told now and then how much was copied.
 	Progress func(sandbox.Copied)
+}
+
+// PopulateWith is Populate with the manifest as a file of a directory. It gets its name last: it says that the copy is whole.
+func PopulateWith(ctx context.Context, src, dst *os.File, at *beneath.Dir, manifest string, opts PopulateOptions) (Populated, error) {
+	f, err := durable.Create(at, durable.Options{})
+	if err != nil {
+		return Populated{}, err
+	}
+	defer f.Discard()
+	w := bufio.NewWriterSize(f, 1<<16)
+	opts.Manifest = w
+	done, err := Populate(ctx, src, dst, opts)
+	if err := errors.Join(err, w.Flush()); err != nil {
+		return done, err
+	}
+	return done, f.Commit(at, manifest)
 }
 
 // progressEvery is how often Progress is called at most.

@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
-	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -38,20 +36,12 @@ func (c *composer) copied(d Dir) error {
 	return c.layerInRoot(layerWorkspace+"/"+copyTree, "workspace")
 }
 
-// readAs is with whose rights d is copied: its owner's, who has another id in a user
-// namespace without root; nil: root's.
+// readAs is with whose rights d is copied.
 func (c *composer) readAs(d Dir) *workspace.Identity {
-	switch {
-	case c.layout.Rootless:
-		return &workspace.Identity{UID: guestUID, GID: guestGID}
-	case d.UID != 0:
-		return &workspace.Identity{UID: d.UID, GID: d.GID}
-	}
-	return nil
+	return workspace.OwnerOf(c.layout.Rootless, workspace.Identity{UID: guestUID, GID: guestGID}, workspace.Identity{UID: d.UID, GID: d.GID})
 }
 
-// populate copies the host's directory. The manifest gets its name last: it
-// says that the copy is whole.
+// populate copies the host's directory.
 func populate(d Dir, disk *beneath.Dir, as *workspace.Identity, progress func(sandbox.Copied)) error {
 	if err := disk.Remove(context.Background(), layerWorkspace); err != nil {
 		return err
@@ -74,16 +64,10 @@ func populate(d Dir, disk *beneath.Dir, as *workspace.Identity, progress func(sa
 		return err
 	}
 	defer at.Close()
-	f, err := durable.Create(at, durable.Options{})
-	if err != nil {
+	if err := dst.Chown(guestUID, guestGID); err != nil {
 		return err
 	}
-	defer f.Discard()
-	w := bufio.NewWriterSize(f, 1<<16)
-	opts := workspace.PopulateOptions{UID: guestUID, GID: guestGID, ReadAs: as, Manifest: w, Progress: progress}
-	_, err = workspace.Populate(context.Background(), src, dst, opts)
-	if err := errors.Join(err, w.Flush(), dst.Chown(guestUID, guestGID)); err != nil {
-		return err
-	}
-	return f.Commit(at, copyManifest)
+	opts := workspace.PopulateOptions{UID: guestUID, GID: guestGID, ReadAs: as, Progress: progress}
+	_, err = workspace.PopulateWith(context.Background(), src, dst, at, copyManifest, opts)
+	return err
 }

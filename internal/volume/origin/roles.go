@@ -1,7 +1,6 @@
 package origin
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
-	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/guest/archive"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -93,18 +91,12 @@ func openSource(d sandbox.HostDir) (*os.File, error) {
 	return f, err
 }
 
-// readAs is with whose rights the source is read: its owner's, who has another id in a user namespace without root; nil: root's.
+// readAs is with whose rights the source is read.
 func (o *order) readAs() *workspace.Identity {
-	switch {
-	case o.Rootless:
-		return &workspace.Identity{UID: tree.Owner, GID: tree.Owner}
-	case o.From.UID != 0:
-		return &workspace.Identity{UID: o.From.UID, GID: o.From.GID}
-	}
-	return nil
+	return workspace.OwnerOf(o.Rootless, workspace.Identity{UID: tree.Owner, GID: tree.Owner}, workspace.Identity{UID: o.From.UID, GID: o.From.GID})
 }
 
-// fillMain copies the source of a volume into it. The manifest gets its name last: it says that the copy is whole.
+// fillMain copies the source of a volume into it.
 func fillMain(in io.Reader, out *os.File) error {
 	go role.EndWith(out)
 	o, source, m, err := begin(in, true)
@@ -119,21 +111,11 @@ func fillMain(in io.Reader, out *os.File) error {
 	return json.NewEncoder(out).Encode(Filled{Files: done.Files, Bytes: done.Bytes, Skipped: done.Skipped, More: done.More})
 }
 
-func fill(o *order, source *os.File, m *mounted, out io.Writer) (done workspace.Populated, err error) {
-	f, err := durable.Create(m.above, durable.Options{})
-	if err != nil {
-		return done, err
-	}
-	defer f.Discard()
-	w := bufio.NewWriterSize(f, 1<<16)
-	done, err = workspace.Populate(context.Background(), source, m.data, workspace.PopulateOptions{
-		UID: tree.Owner, GID: tree.Owner, ReadAs: o.readAs(), Manifest: w,
+func fill(o *order, source *os.File, m *mounted, out io.Writer) (workspace.Populated, error) {
+	return workspace.PopulateWith(context.Background(), source, m.data, m.above, fileManifest, workspace.PopulateOptions{
+		UID: tree.Owner, GID: tree.Owner, ReadAs: o.readAs(),
 		Progress: func(c sandbox.Copied) { _ = role.TellNews(out, c) }, // the answer will tell whether anybody reads it
 	})
-	if err := errors.Join(err, w.Flush()); err != nil {
-		return done, err
-	}
-	return done, f.Commit(m.above, fileManifest)
 }
 
 // changesMain writes what was changed in a volume since it was filled.
