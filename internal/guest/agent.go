@@ -195,6 +195,7 @@ func (a *agent) serveOnce(ctx context.Context, socket *control.Socket) (awake <-
 		awake = socket.Sleep()
 	case <-ctx.Done():
 		// Streams end when their commands do, which nobody else will end.
+		a.holding.stop()
 		a.engine.Close()
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceOf(awake != nil))

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -17,29 +18,29 @@ const holdLimit = 15 * time.Minute
 
 // holding is what keeps commands still while the host copies their files. It
 // lasts as long as the request that asked for it: whichever process dies on the host,
-// its connection ends, and everything goes on.
+// its connection ends, and everything goes on. The agent's own end is its end too.
 type holding struct {
 	mu   sync.Mutex
 	held *still.Held   // nil: nothing is held
 	over chan struct{} // closed when what is held goes on
+	off  bool          // the agent ends
 }
 
 // hold stops all commands, says so, and lets them go on when its caller leaves.
 func (a *agent) hold(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), holdLimit)
 	defer cancel()
-	if !a.holding.begin() {
-		http.Error(w, "commands are held already", http.StatusConflict)
+	_, err := a.holding.begin(ctx, a.jail.Init())
+	if errors.Is(err, errHeld) {
+		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
-	defer a.holding.end()
-	held, err := still.Hold(ctx, a.jail.Init())
 	if err != nil {
 		a.log.Warn("hold commands", "err", err)
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	a.holding.set(held)
+	defer a.holding.end()
 	w.WriteHeader(http.StatusOK)
 	if http.NewResponseController(w).Flush() == nil {
 		<-ctx.Done()
@@ -55,20 +56,54 @@ func (a *agent) serveHeld(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (h *holding) begin() bool {
+// errHeld says that commands can't be held a second time.
+var errHeld = errors.New("commands are held already")
+
+// begin holds commands until end. From its start requests wait.
+func (h *holding) begin(ctx context.Context, init int) (*still.Held, error) {
+	if !h.claim() {
+		return nil, errHeld
+	}
+	held, err := still.Hold(ctx, init)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over != nil {
+	if err == nil && h.off {
+		held.Release()
+		err = errHeld
+	}
+	if err != nil {
+		h.finish()
+		return nil, err
+	}
+	h.held = held
+	return held, nil
+}
+
+func (h *holding) claim() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over != nil || h.off {
 		return false
 	}
 	h.over = make(chan struct{})
 	return true
 }
 
-func (h *holding) set(held *still.Held) {
+// finish lets requests go on.
+func (h *holding) finish() {
+	close(h.over)
+	h.held, h.over = nil, nil
+}
+
+// stop lets go what is held, for good: what is held can't end.
+func (h *holding) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.held = held
+	h.off = true
+	if h.held != nil {
+		h.held.Release()
+		h.held = nil
+	}
 }
 
 func (h *holding) end() {
@@ -77,8 +112,7 @@ func (h *holding) end() {
 	if h.held != nil {
 		h.held.Release()
 	}
-	close(h.over)
-	h.held, h.over = nil, nil
+	h.finish()
 }
 
 func (h *holding) undisturbed() bool {

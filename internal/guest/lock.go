@@ -11,7 +11,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/holders"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
-	"github.com/carboy-sandbox/carboy/internal/guest/still"
 )
 
 const (
@@ -66,10 +65,15 @@ func (a *agent) lock(w http.ResponseWriter, r *http.Request) {
 // endWriters ends what has files of the mount open for writing until it can be made read-only. Commands are held still
 // meanwhile, where they can be.
 func (a *agent) endWriters(r *http.Request, req api.Lock) (ended []api.Holder, err error) {
-	if held, herr := still.Hold(r.Context(), a.jail.Init()); herr == nil {
-		defer held.Release()
-	} else {
+	killed := func(int) {}
+	switch held, herr := a.holding.begin(r.Context(), a.jail.Init()); {
+	case errors.Is(herr, errHeld):
+		return nil, herr
+	case herr != nil:
 		a.log.Warn("hold commands", "err", herr)
+	default:
+		defer a.holding.end()
+		killed = held.ReleaseKilled
 	}
 	for range lockRounds {
 		found, err := holders.Writers(ownProc, req.Path)
@@ -81,7 +85,7 @@ func (a *agent) endWriters(r *http.Request, req api.Lock) (ended []api.Holder, e
 				continue
 			}
 			one := named(h)
-			switch done, err := holders.End(h.PID, req.Path); {
+			switch done, err := holders.End(h.PID, req.Path, killed); {
 			case err != nil:
 				return ended, err
 			case done && len(ended) < maxHolders:

@@ -113,6 +113,7 @@ func testSnapshots(t *testing.T, s *suite) {
 		{"chain", testSnapshotChain},
 		{"shared", testSnapshotShared},
 		{"moment", testSnapshotMoment},
+		{"goes on", testSnapshotGoesOn},
 		{"marks", testSnapshotMarks},
 		{"view", testSnapshotBelowView},
 		{"refused", testSnapshotRefused},
@@ -220,6 +221,20 @@ func testSnapshotMoment(t *testing.T, s *suite) {
 		}
 		before := b.sh(t, "", "cat /workspace/a")
 		until(t, "the writer goes on", func() bool { return b.sh(t, "", "cat /workspace/a") != before })
+	}
+}
+
+// What begins and ends programs all the time goes on after each of many snapshots: in a process group with no parent in
+// its session, which a kernel may hang up when it finds a part of it stopped.
+func testSnapshotGoesOn(t *testing.T, s *suite) {
+	w := s.open(t)
+	b := w.begin(t)
+	b.begin(t, command("", `cd /workspace; echo 0 > n; echo ready; i=0
+while :; do i=$(echo $((i+1)) | cat | cat); echo $i > n.new; mv n.new n; done`)).awaits("ready\n")
+	for range 12 {
+		w.save(t, b.sb)
+		before := b.sh(t, "", "cat /workspace/n")
+		until(t, "the program goes on", func() bool { return b.sh(t, "", "cat /workspace/n") != before })
 	}
 }
 

@@ -15,8 +15,9 @@ import (
 const endLimit = 5 * time.Second
 
 // End kills a process that has a file of dir open for writing, and waits until it is gone. One that has ended or has
-// none any more is left alone: then ended is false. The process is one of this one's own /proc.
-func End(pid int, dir string) (ended bool, err error) {
+// none any more is left alone: then ended is false. The process is one of this one's own /proc. Once it is killed,
+// killed is called: a process that is held can't end before it is let go.
+func End(pid int, dir string, killed func(pid int)) (ended bool, err error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return false, nil
@@ -35,6 +36,7 @@ func End(pid int, dir string) (ended bool, err error) {
 		}
 		return false, fmt.Errorf("end process %d: %w", pid, err)
 	}
+	killed(pid)
 	return true, await(fd, pid)
 }
 

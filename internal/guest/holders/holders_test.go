@@ -102,10 +102,10 @@ func TestEnd(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0].PID != pid || found[0].Path != file || found[0].Mapped || !strings.Contains(found[0].Program, "sh") {
 		t.Errorf("found %+v, %v; it is %d", found, err, pid)
 	}
-	if ended, err := holders.End(pid, filepath.Join(dir, "elsewhere")); ended || err != nil {
+	if ended, err := holders.End(pid, filepath.Join(dir, "elsewhere"), func(int) {}); ended || err != nil {
 		t.Errorf("one that writes elsewhere: %t, %v", ended, err)
 	}
-	if ended, err := holders.End(pid, dir); !ended || err != nil {
+	if ended, err := holders.End(pid, dir, func(int) {}); !ended || err != nil {
 		t.Errorf("one that writes: %t, %v", ended, err)
 	}
 	_ = in.Close()
@@ -113,7 +113,7 @@ func TestEnd(t *testing.T) {
 	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("it ended by %v", err)
 	}
-	if ended, err := holders.End(pid, dir); ended || err != nil {
+	if ended, err := holders.End(pid, dir, func(int) {}); ended || err != nil {
 		t.Errorf("one that has ended: %t, %v", ended, err)
 	}
 }

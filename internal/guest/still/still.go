@@ -1,21 +1,20 @@
 // Package still holds processes still: all that descend from this one, each of
 // which is stopped until it is let go again.
 //
-// It is for a copy of their files that is of one moment. What it stops is not
-// told by more than the signals that stop and continue a process; one that was
-// stopped before stays so. It is no wall: a process that has a timer continue
-// it goes on, and Undisturbed reports that. Whatever forks without end, or
-// does not come to a stop in time, can't be held: then everything goes on.
+// It is for a copy of their files that is of one moment. gVisor's kernel stops
+// them by itself, and none is told; any other is asked by the signals that stop
+// and continue a process, and a parent may see them. A process that was stopped
+// before stays so. It is no wall: where it goes by signals, a process that has a
+// timer continue it goes on, and Undisturbed reports that. Whatever forks
+// without end, or does not come to a stop in time, can't be held: then
+// everything goes on.
 package still
 
 import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -29,10 +28,6 @@ const (
 	// letGo is how long everything goes on between two of them.
 	letGo = 2 * time.Millisecond
 
-	// parentLooks, parentPause apart, are made at a parent that is to stop.
-	parentLooks = 400
-	parentPause = 50 * time.Microsecond
-
 	firstPause = 200 * time.Microsecond
 	lastPause  = 10 * time.Millisecond
 )
@@ -42,15 +37,28 @@ var errRestless = errors.New("not every process came to a stop")
 
 // Held are processes that are held.
 type Held struct {
-	root    int
-	skip    []int
-	stopped []proc // in the order of their starts
+	by stopper
 }
 
-// Hold stops all that descends from this process but those of skip, and
+// stopper stops the processes that descend from this one.
+type stopper interface {
+	// stop stops what runs, and counts it.
+	stop() (running int, err error)
+	// running counts what runs.
+	running() (int, error)
+	// free lets everything go on that was stopped.
+	free()
+	// freeKilled lets one process end that was killed.
+	freeKilled(pid int)
+}
+
+// Hold stops all that descends from this process but the one of skip, and
 // returns once all of it has. After an error everything goes on.
-func Hold(ctx context.Context, skip ...int) (*Held, error) {
-	h := &Held{root: os.Getpid(), skip: skip}
+func Hold(ctx context.Context, skip int) (*Held, error) {
+	h := &Held{by: &signals{root: os.Getpid(), skip: skip}}
+	if s := (sentry{skip}); s.there() {
+		h.by = s
+	}
 	for range tries {
 		err := h.try(ctx)
 		if err == nil {
@@ -71,7 +79,7 @@ func Hold(ctx context.Context, skip ...int) (*Held, error) {
 func (h *Held) try(ctx context.Context) error {
 	begun, quiet, wait := time.Now(), 0, firstPause
 	for look := 1; ; look++ {
-		running, err := h.stopRunning()
+		running, err := h.by.stop()
 		if err != nil {
 			return err
 		}
@@ -91,67 +99,17 @@ func (h *Held) try(ctx context.Context) error {
 	}
 }
 
-// stopRunning stops what runs, and counts it.
-func (h *Held) stopRunning() (running int, err error) {
-	all, err := descendants(h.root)
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range all {
-		if slices.Contains(h.skip, p.pid) || !p.runs() {
-			continue
-		}
-		running++
-		if h.has(p) { // it takes its time, or something continued it
-			_ = unix.Kill(p.pid, unix.SIGSTOP)
-			continue
-		}
-		if err := unix.Kill(p.pid, unix.SIGSTOP); err == nil {
-			h.stopped = append(h.stopped, p)
-		} else if !errors.Is(err, unix.ESRCH) {
-			return running, err
-		}
-		if slices.ContainsFunc(all, func(c proc) bool { return c.parent == p.pid }) {
-			p.awaitHalt()
-		}
-	}
-	return running, nil
-}
-
-// awaitHalt waits a moment for a parent to have stopped, which is then not told
-// that its children do.
-func (p proc) awaitHalt() {
-	for range parentLooks {
-		if !p.runs() {
-			return
-		}
-		time.Sleep(parentPause) //nolint:forbidigo // only its own parent is told that it stopped
-	}
-}
-
-func (h *Held) has(p proc) bool {
-	return slices.ContainsFunc(h.stopped, func(q proc) bool { return q.pid == p.pid && q.start == p.start })
-}
-
 // Undisturbed reports whether everything is still held.
 func (h *Held) Undisturbed() bool {
-	all, err := descendants(h.root)
-	if err != nil {
-		return false
-	}
-	return !slices.ContainsFunc(all, func(p proc) bool { return !slices.Contains(h.skip, p.pid) && p.runs() })
+	running, err := h.by.running()
+	return err == nil && running == 0
 }
 
-// Release lets everything go on that was stopped, children before their
-// parents, so that none sees another stopped. Calling it again does nothing.
-func (h *Held) Release() {
-	for _, p := range slices.Backward(h.stopped) {
-		if now, err := look(p.pid); err == nil && now.start == p.start {
-			_ = unix.Kill(p.pid, unix.SIGCONT)
-		}
-	}
-	h.stopped = nil
-}
+// Release lets everything go on that was stopped. Calling it again does nothing.
+func (h *Held) Release() { h.by.free() }
+
+// ReleaseKilled lets a process end that was killed while it was held.
+func (h *Held) ReleaseKilled(pid int) { h.by.freeKilled(pid) }
 
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

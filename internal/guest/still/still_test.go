@@ -65,7 +65,7 @@ func TestHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, file := counter(t, script)
-			h, err := still.Hold(t.Context())
+			h, err := still.Hold(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestStoppedBefore(t *testing.T) {
 	if !patience.Until(10*time.Second, func() bool { return state(t, pid) == 'T' }) {
 		t.Fatal("it is not stopped")
 	}
-	h, err := still.Hold(t.Context())
+	h, err := still.Hold(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestStoppedBefore(t *testing.T) {
 // TestContinued: one that something continues is known.
 func TestContinued(t *testing.T) {
 	pid, file := counter(t, forever)
-	h, err := still.Hold(t.Context())
+	h, err := still.Hold(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestHoldEnds(t *testing.T) {
 	_, file := counter(t, forever)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if h, err := still.Hold(ctx); err == nil {
+	if h, err := still.Hold(ctx, 0); err == nil {
 		h.Release()
 		t.Error("Hold by one who left succeeded")
 	}
@@ -183,7 +183,7 @@ func heldShell(t *testing.T) (line string, err error) {
 		t.Fatal(err)
 	}
 	for range 5 {
-		h, err := still.Hold(t.Context())
+		h, err := still.Hold(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

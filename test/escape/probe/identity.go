@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
 )
 
@@ -142,6 +143,10 @@ func noNewPrivs(t *trial) {
 	}
 	if v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || v != 1 {
 		t.find("prctl says %d, %v", v, err)
+	}
+	// Only the agent may have gVisor's kernel hold others. Counting them asks for the same right, and stops nobody.
+	if n, err := unix.PrctlRetInt(control.PrctlHold, uintptr(control.HoldCount), 0, 0, 0); err == nil {
+		t.find("the kernel would hold %d others for this command", n)
 	}
 	t.note("set")
 }

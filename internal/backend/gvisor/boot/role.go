@@ -83,6 +83,7 @@ func runSentry() error {
 	keepAttributes()
 	createAmidOthers()
 	passLocks(os.Args)
+	holdCommands()
 	os.Args = withLimits(withStableFDs(asRootMade(gvisor.AfterPrewarmer(os.Args), ownIDs())))
 	return runRunsc()
 }
