@@ -155,11 +155,12 @@ func TestKilledAfterRenames(t *testing.T) {
 		must(t, makeWhole(t, v.view, v.upper, v.base))
 		_, err := apply(t, v.base, v.changes(t), workspace.ApplyOptions{Applied: v.marks, Note: func(m []workspace.Mark) error {
 			if kept {
-				v.marks = m
+				v.marks = append(v.marks, m...)
 			}
 			must(t, os.Rename(v.base+"/src", v.base+"/lib"))
 			return killed
 		}})
+		v.marks = openBase(t, v.base).Finish(v.marks)
 		if !errors.Is(err, killed) {
 			t.Fatalf("apply: %v", err)
 		}

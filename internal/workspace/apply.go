@@ -50,8 +50,8 @@ type ApplyOptions struct {
 	// Still, if set, reports whether the sandbox's commands are held still. Directories are renamed only while they are: a
 	// sandbox that has moved on meanwhile would show them twice.
 	Still func() bool
-	// Note, if set, is called before directories are renamed, with Applied and where that goes along: what is kept of
-	// it stands in for Applied if this process is killed before there are Marks. An error ends it with nothing changed.
+	// Note, if set, is called with marks of what is about to be left, several times. If this process is killed before there are
+	// Marks, these and Applied, in the order that they came in, are for Base.Finish. An error ends it.
 	Note func([]Mark) error
 }
 
@@ -60,7 +60,7 @@ type Mark struct {
 	Path  string `json:"path"`
 	Dev   uint64 `json:"dev"`
 	Ino   uint64 `json:"ino"`
-	CTime int64  `json:"ctime"` // ns since 1970; 0: any, of a directory that an Apply was about to rename, or rename in
+	CTime int64  `json:"ctime"` // ns since 1970
 	// Born is when what has the path was made, in ns since 1970, where the file system tells; 0: not known.
 	Born int64 `json:"born,omitempty"`
 	// Others says that the mark is for a file that had this path, and has other
@@ -70,6 +70,8 @@ type Mark struct {
 	Self Origin `json:"self,omitzero"`
 	// Made says that Apply put what the path has where nothing was, or a directory where none was.
 	Made bool `json:"made,omitempty"`
+	// Begun is set of what an Apply was about to leave there. Only Base.Finish takes such a mark.
+	Begun *Begun `json:"begun,omitempty"`
 }
 
 // Outcome is an item that was left alone.
@@ -411,7 +413,7 @@ func (a *applier) changed(rel string, s stamp) bool {
 	}
 	now := Mark{Dev: s.dev, Ino: s.ino} // a birth would say no more: what was made since has a later change time
 	return !slices.ContainsFunc(a.marks[a.wasAt(rel)], func(m Mark) bool {
-		return m.same(now) && (m.CTime == ctime || m.CTime == 0)
+		return m.same(now) && m.CTime == ctime
 	})
 }
 

@@ -31,6 +31,14 @@ func (a *applier) carryOut() error {
 		a.plan = nil
 		return errors.Join(err, a.settle())
 	}
+	marks, err := a.begun()
+	if err == nil {
+		err = a.note(marks)
+	}
+	if err != nil {
+		a.plan = nil
+		return errors.Join(err, a.settle())
+	}
 	return a.commit()
 }
 
@@ -84,10 +92,8 @@ func (a *applier) moveDirs() (any bool, err error) {
 	if len(moves) == 0 {
 		return false, nil
 	}
-	if a.opts.Note != nil {
-		if err := a.opts.Note(a.marksAlong(moves)); err != nil {
-			return false, err
-		}
+	if err := a.note(a.marksAlong(moves)); err != nil {
+		return false, err
 	}
 	for i, m := range moves {
 		if below(m.to, m.from) || a.opts.Still != nil && !a.opts.Still() {
@@ -132,41 +138,26 @@ func (a *applier) planMoves() (added map[string]*Item, moves []move) {
 	return added, moves
 }
 
-// marksAlong is what applies left, where it is and where moves may put it, with the directories whose change times are
-// about to be others.
-func (a *applier) marksAlong(moves []move) []Mark {
-	marks := slices.Clone(a.opts.Applied)
-	known := make(map[string]Mark, len(marks))
-	all := slices.Clone(marks)
+// marksAlong is where moves may put what applies left, with the directories whose change times are about to be others.
+func (a *applier) marksAlong(moves []move) (marks []Mark) {
+	all := slices.Clone(a.opts.Applied)
 	for _, b := range a.opts.Brought {
 		all = append(all, b.Mark)
 	}
-	for _, m := range marks {
-		known[m.Path] = m
-	}
-	anyTime := func(dir, at string) {
-		m, err := a.base.Stamp(dir)
-		if err != nil {
-			return
-		}
-		if was := known[dir]; was.same(m) {
-			m.Made = was.Made
-		}
-		m.Path, m.CTime = at, 0
-		marks = append(marks, m)
-	}
+	seen := map[string]bool{}
 	for _, move := range outermost(moves) {
 		for _, m := range all {
-			if below(m.Path, move.from) {
-				m.Path = move.to + m.Path[len(move.from):]
+			if !m.Others && below(m.Path, move.from) {
+				m.Path, m.Begun = move.to+m.Path[len(move.from):], &Begun{}
 				marks = append(marks, m)
 			}
 		}
-		from, _ := splitPath(move.from)
-		to, _ := splitPath(move.to)
-		anyTime(move.from, move.to)
-		anyTime(from, from)
-		anyTime(to, to)
+		if m, there := a.anyTime(move.from); there {
+			m.Path = move.to
+			marks = append(marks, m)
+		}
+		marks = a.begunAround(marks, seen, move.from)
+		marks = a.begunAround(marks, seen, move.to)
 	}
 	return marks
 }

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -85,6 +86,11 @@ func (a *applier) flush() error {
 	errs := make([]error, len(files))
 	for i := range files {
 		errs[i] = files[i].f.Sync()
+	}
+	if err := a.noteFiles(files); err != nil {
+		for i := range errs {
+			errs[i] = cmp.Or(errs[i], err)
+		}
 	}
 	var first error
 	for i := range files {

@@ -71,17 +71,18 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb subj
 			defer unlock()
 		}
 	}
-	marks, err := r.loadMarks(sb.ID)
-	if err != nil {
-		return nil, diff, err
-	}
 	what, err := r.compareOptions(ctx, base, sb, o.Filter, paths)
 	if err != nil {
 		return nil, diff, err
 	}
+	if !o.DryRun {
+		if err := r.finishMarks(sb.ID, what.Applied); err != nil {
+			return nil, diff, err
+		}
+	}
 	q := &asker{r: r}
 	opts := workspace.ApplyOptions{
-		Paths: paths, Filter: what.Filter, Brought: what.Brought, Allow: paths, Force: o.Force, DryRun: o.DryRun, Applied: marks,
+		Paths: paths, Filter: what.Filter, Brought: what.Brought, Allow: paths, Force: o.Force, DryRun: o.DryRun, Applied: what.Applied,
 	}
 	var stream *heldStream
 	opts.Still = func() bool { return stream.still() }
@@ -93,7 +94,7 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb subj
 		}
 		return checkDigest(o.Digest, d.Sum().Digest, sb, o.Filter, paths)
 	}
-	opts.Note = func(marks []workspace.Mark) error { return r.saveMarks(sb.ID, marks) }
+	opts.Note = func(marks []workspace.Mark) error { return r.noteMarks(sb.ID, marks) }
 	if o.Ask {
 		opts.Confirm = func(it workspace.Item) (bool, error) { return q.ask(ctx, &it) }
 	}

@@ -147,7 +147,7 @@ func (r *Reviewer) compareOptions(ctx context.Context, base *workspace.Base, sb 
 	if c.Filter, err = r.filter(ctx, base, o); err != nil {
 		return c, err
 	}
-	if c.Applied, err = r.loadMarks(sb.ID); err != nil {
+	if c.Applied, err = r.loadMarks(sb.ID, base); err != nil {
 		return c, err
 	}
 	synced, err := r.loadSynced(sb.ID)

@@ -50,6 +50,35 @@ func (r *Reviewer) writeState(sub, name string, b []byte) error {
 	return fmt.Errorf("remember what was %s: %w", sub, err)
 }
 
+// appendState adds to a file of a directory of state.
+func (r *Reviewer) appendState(sub, name string, b []byte) error {
+	if r.StateDir == "" {
+		return nil
+	}
+	dir, err := statedir.Open(r.StateDir, sub, true)
+	if err == nil {
+		defer dir.Close()
+		err = dir.Append(name, b)
+	}
+	if err != nil {
+		return fmt.Errorf("remember what is about to be %s: %w", sub, err)
+	}
+	return nil
+}
+
+// removeState removes a file of a directory of state, which may not be there.
+func (r *Reviewer) removeState(sub, name string) error {
+	dir, err := statedir.Open(r.StateDir, sub, false)
+	if err == nil {
+		defer dir.Close()
+		err = dir.Remove(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget what was about to be %s: %w", sub, err)
+	}
+	return nil
+}
+
 // lock sees to it that no other command of its kind, which keeps its state in sub, works on the
 // same: else that is a Conflict. The kernel gives the lock back where the process ends.
 func (r *Reviewer) lock(sub, command string, sb subject) (unlock func(), err error) {

@@ -244,7 +244,7 @@ func (s *syncer) plan(ctx context.Context, known *synced, filter sandbox.Changes
 		return nil, err
 	}
 	defer func() { _ = set.Close() }() // it has no file
-	marks, err := s.loadMarks(s.sb.ID)
+	marks, err := s.loadMarks(s.sb.ID, s.base)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@
 package statedir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -101,6 +102,21 @@ func (d *Dir) Write(name string, b []byte) error {
 	dir := beneath.In(at)
 	defer func() { _ = dir.Close() }() // a directory
 	return durable.WriteIn(dir, name, b, durable.Options{})
+}
+
+// Append adds to a file that only the caller can read, and makes it where there is none. What a caller that was killed, or
+// a full disk, let it write in part is left.
+func (d *Dir) Append(name string, b []byte) error {
+	f, err := d.root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	if fi, serr := f.Stat(); serr != nil || !fi.Mode().IsRegular() {
+		err = cmp.Or(serr, fmt.Errorf("%s is no file", f.Name()))
+	} else {
+		_, err = f.Write(b)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // Remove removes a file.
