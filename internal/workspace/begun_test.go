@@ -127,7 +127,8 @@ func TestFinish(t *testing.T) {
 	old := workspace.Mark{Path: "edited", Ino: 1, CTime: 1}
 	marks := []workspace.Mark{
 		old, begun("kept", workspace.File), begun("edited", workspace.File), begun("replaced", workspace.File),
-		begun("link", workspace.Symlink), begun("d", workspace.Dir), {Path: "d/f", Begun: &workspace.Begun{Kind: workspace.Dir}},
+		begun("link", workspace.Symlink), begun("d", workspace.Dir),
+		{Path: "d/f", Begun: &workspace.Begun{Kind: workspace.Dir}},
 		{Path: "absent", Begun: &workspace.Begun{Kind: workspace.Dir}},
 	}
 	must(t, os.WriteFile(dir+"/edited", []byte("12"), 0o644))

@@ -169,7 +169,10 @@ func (p *producer) overlaySubdir(at place, name, rel string) error {
 	}
 	if p.origins {
 		c.Origin = p.lower.origin(here.low, d)
-		c.Shown = hasMark(d, p.mark) || p.mark != "" && here.moved && here.lower != nil
+		c.Shown = hasMark(d, p.mark)
+		if p.mark != "" && here.moved && here.lower != nil {
+			p.shows(&c, &here)
+		}
 	}
 	if here.hidden && c.Copied && !p.reader.MayList(st.Uid, st.Gid, st.Mode, hasACL(d)) {
 		return p.write(&Change{Path: rel, Kind: Special, Detail: detailUnreadable, ModTime: c.ModTime}, nil)
@@ -178,6 +181,16 @@ func (p *producer) overlaySubdir(at place, name, rel string) error {
 		return fmt.Errorf("%s: %w", term.Escape(rel), err)
 	}
 	return p.overlayDir(here)
+}
+
+// shows says of a renamed directory which of the base's the sandbox has open by it: the kernel goes by the path, whichever is
+// there now.
+func (p *producer) shows(c *Change, here *place) {
+	if !p.lower.replaced(here.low, here.upper, here.lower) {
+		c.Shown = true
+		return
+	}
+	p.out.aside = appendAside(p.out.aside, &Change{Path: c.Path, Kind: Dir, Origin: identify(here.lower, "")})
 }
 
 // hides reports whether nothing of what the base has at a place's path is in it. Where what was renamed there

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -187,6 +188,76 @@ func TestRenamesWhileApplied(t *testing.T) {
 			if !strings.Contains(here(t, dir), text) {
 				t.Errorf("the directory lost %q", text)
 			}
+		}
+		h.ok("rm", "-f", "web")
+	})
+}
+
+// TestKilledApplies: an apply that is killed at any moment is taken up by the next, although the sandbox goes on meanwhile, and
+// nobody is told that the host changed.
+func TestKilledApplies(t *testing.T) {
+	t.Parallel()
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		files := map[string]string{}
+		for i := range 24 {
+			files[fmt.Sprintf("%c/%c/f%d", 'a'+i%3, 's'+i%2, i)] = fmt.Sprintln("text", i)
+		}
+		dir := h.edited(files)
+		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
+		h.ok("exec", "-d", "web", "--", "sh", "-c", `i=0; while ! test -e /tmp/enough; do
+			i=$((i+1)); mv a x; mv b x/b; mv x c/x; echo $i >c/x/s/f0; ln -sfn f$i c/link
+			rm -rf new; mkdir -p new/d; echo $i >new/d/f; mv c/x/b b; mv c/x a; mv a/s a/u; mv a/u a/s
+		done; touch /tmp/done`)
+		for _, at := range long.Moments(6, 40, 20*time.Millisecond) {
+			ctx, cancel := context.WithTimeout(t.Context(), at)
+			_ = h.command(ctx, "apply", "web").Run()
+			cancel()
+			r := h.run(nil, "apply", "web")
+			for r.code != 0 && strings.Contains(r.stderr, "try again") {
+				r = h.run(nil, "apply", "web")
+			}
+			if r.code != 0 {
+				t.Errorf("after one that was killed at %v: %+v", at, r)
+			}
+		}
+		h.ok("exec", "web", "--", "sh", "-c", "touch /tmp/enough; while ! test -e /tmp/done; do :; done")
+		want := h.ok("exec", "web", "--", "sh", "-c", found)
+		h.ok("stop", "web")
+		h.ok("apply", "web")
+		if got := here(t, dir); got != want {
+			t.Errorf("the directory has\n%s, the sandbox\n%s", got, want)
+		}
+		h.ok("rm", "-f", "web")
+	})
+}
+
+// TestReplacedHere: a sandbox lists a directory that it has renamed, although the user has put another in the place of the one
+// that it was, and an apply by force takes that away.
+func TestReplacedHere(t *testing.T) {
+	t.Parallel()
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		dir := h.edited(map[string]string{"dir/a": "a\n"})
+		h.ok("create", "--name", "web", "--isolation", wall, "--workspace", dir)
+		h.ok("exec", "web", "--", "sh", "-c", "mv dir moved; echo inside >moved/z")
+		h.ok("stop", "web")
+		if err := os.Rename(filepath.Join(dir, "dir"), filepath.Join(dir, "kept")); err != nil {
+			t.Fatal(err)
+		}
+		h.edit(dir, map[string]string{"dir/z": "here\n"})
+		h.ok("start", "web")
+		if got := h.ok("exec", "web", "--", "ls", "moved"); !strings.Contains(got, "z\n") {
+			t.Errorf("before: %q", got)
+		}
+		h.ok("apply", "--force", "web", ".")
+		if got := h.ok("exec", "web", "--", "sh", "-c", "ls moved; cat moved/z"); !strings.Contains(got, "z\ninside\n") {
+			t.Errorf("inside: %q", got)
+		}
+		h.ok("stop", "web")
+		h.ok("apply", "web")
+		if _, err := os.Lstat(filepath.Join(dir, "dir")); err == nil {
+			t.Error("what the sandbox has moved away is in the directory still")
 		}
 		h.ok("rm", "-f", "web")
 	})
