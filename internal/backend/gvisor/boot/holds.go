@@ -21,13 +21,13 @@ type holds struct {
 	held map[*kernel.Task]struct{}
 }
 
-// holdCommands has the agent hold what it and its commands started still by a call of ours: see control.PrctlHold.
+// holdCommands lets the agent hold commands still, by an option of prctl: see control.PrctlHold.
 func holdCommands() {
 	h := &holds{held: make(map[*kernel.Task]struct{})}
 	wrapCalls(h.Prctl, "prctl")
 }
 
-// Prctl wraps prctl. For all but the agent the option is one that there is not.
+// Prctl wraps prctl. To all but the agent the option is unknown.
 func (h *holds) Prctl(fn kernel.SyscallFn) kernel.SyscallFn {
 	return func(t *kernel.Task, sysno uintptr, args arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
 		all := t.Kernel().RootPIDNamespace()
@@ -36,18 +36,17 @@ func (h *holds) Prctl(fn kernel.SyscallFn) kernel.SyscallFn {
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		var other *kernel.ThreadGroup
-		if pid := kernel.ThreadID(args[2].Int()); pid != 0 {
-			if other = all.ThreadGroupWithID(pid); other == nil {
-				return 0, nil, linuxerr.ESRCH
-			}
-		}
+		pid := kernel.ThreadID(args[2].Int())
+		other := all.ThreadGroupWithID(pid) // nil: it is gone, or none was named
 		switch control.HoldCall(args[1].Uint()) {
 		case control.HoldCount:
 			return h.look(t, other, false), nil, nil
 		case control.HoldStop:
 			return h.look(t, other, true), nil, nil
 		case control.HoldFree:
+			if pid != 0 && other == nil {
+				return 0, nil, linuxerr.ESRCH
+			}
 			h.free(other)
 			return 0, nil, nil
 		}
@@ -55,8 +54,8 @@ func (h *holds) Prctl(fn kernel.SyscallFn) kernel.SyscallFn {
 	}
 }
 
-// look counts the threads that run, and stops them if it is to. The agent is not among them, nor spared. A process that
-// one of those two has just begun has their memory until it executes its program, and they wait for that: it runs on.
+// look counts the threads that run, but for the agent's and those of spared, and stops them if stop says so. A process that one
+// of those two has just begun has their memory until it executes its program, and they wait for that: it is not stopped.
 func (h *holds) look(agent *kernel.Task, spared *kernel.ThreadGroup, stop bool) (running uintptr) {
 	memory := []*mm.MemoryManager{memoryOf(agent)}
 	if spared != nil {
