@@ -69,14 +69,15 @@ func (a *applier) note(marks []Mark) error {
 	return a.opts.Note(marks)
 }
 
-// begun are the marks of what is planned but for files that are written anew: of those there is none yet.
-func (a *applier) begun() (marks []Mark, err error) {
+// noteBegun notes what is planned but for files that are written anew: of those there is none yet.
+func (a *applier) noteBegun() (err error) {
+	var marks []Mark
 	seen := map[string]bool{}
 	for _, it := range a.plan {
 		marks = a.begunAround(marks, seen, it.Path)
 		if it.Was == Dir && it.Kind != Dir {
 			if marks, err = a.begunTree(marks, it.Path); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		m := a.begunItem(it)
@@ -94,7 +95,7 @@ func (a *applier) begun() (marks []Mark, err error) {
 		seen[it.Path] = true
 		marks = append(marks, m)
 	}
-	return marks, nil
+	return a.note(marks)
 }
 
 // begunTree adds the directories of one that is removed: they lose what is in them one by one.

@@ -27,13 +27,8 @@ func (a *applier) carryOut() error {
 		a.moveMarks()
 		err = a.lookAgain()
 	}
-	if err != nil {
-		a.plan = nil
-		return errors.Join(err, a.settle())
-	}
-	marks, err := a.begun()
 	if err == nil {
-		err = a.note(marks)
+		err = a.noteBegun()
 	}
 	if err != nil {
 		a.plan = nil

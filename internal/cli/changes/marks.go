@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	maxMarks = 64 << 20 // bytes of one file of marks
+	maxMarks = 64 << 20     // bytes of one file of marks
+	maxBegun = 4 * maxMarks // and of what was begun, which says more of each, and may be of several that were killed
 
 	marksDir = "applied" // what applies wrote, one file for each sandbox
 
@@ -36,7 +37,7 @@ func (r *Reviewer) loadMarks(id string, base *workspace.Base) ([]workspace.Mark,
 	if err != nil {
 		return nil, fmt.Errorf("read what was applied before, of sandbox %s: %w", id, err)
 	}
-	begun, err := r.readState(marksDir, id+begunSuffix, maxMarks)
+	begun, err := r.readState(marksDir, id+begunSuffix, maxBegun)
 	if err != nil || len(begun) == 0 {
 		return marks, err
 	}
@@ -70,7 +71,7 @@ func (r *Reviewer) finishMarks(id string, marks []workspace.Mark) error {
 	if !known(id) {
 		return nil
 	}
-	if b, err := r.readState(marksDir, id+begunSuffix, maxMarks); err != nil || b == nil {
+	if b, err := r.readState(marksDir, id+begunSuffix, maxBegun); err != nil || b == nil {
 		return err
 	}
 	return r.saveMarks(id, marks)
