@@ -193,8 +193,9 @@ type Sandbox struct {
 	// Next is what was set and holds from the next start on.
 	Next []Pending `json:"next,omitempty"`
 
-	// Locked: nothing inside can write to its workspace until it is unlocked.
-	Locked bool `json:"locked,omitempty"`
+	// Locked are the directories of its workspace that nothing inside can write to until they are unlocked, and in them those
+	// that it can.
+	Locked []Access `json:"locked,omitempty"`
 
 	// Warnings are in the answer to a create alone: what its owner should know
 	// before anything runs in it.
@@ -269,24 +270,38 @@ type Setting struct {
 	Note string `json:"note,omitempty"` // why not now, or what does not follow yet
 }
 
-// LockRequest is the body of POST /v1/sandboxes/{id}/workspace/lock, which makes a workspace read-only for all that
-// runs inside. What has a file of it open for writing is in the way: 409, which names it, and nothing is changed.
-type LockRequest struct {
-	EndWriters bool `json:"end_writers,omitempty"` // what is in the way is ended
+// Access says of a directory of a workspace, with what is below, whether it is read-only for what runs inside.
+type Access struct {
+	Path     string `json:"path"` // in the workspace; "." is all of it
+	ReadOnly bool   `json:"read_only"`
 }
 
-// LockResult is the answer of that, and of POST /v1/sandboxes/{id}/workspace/unlock.
+// LockRequest is the body of POST /v1/sandboxes/{id}/workspace/lock, which makes directories of a workspace read-only for all
+// that runs inside. What could go on writing there is in the way: 409, which names it, and nothing is changed.
+type LockRequest struct {
+	Paths      []string `json:"paths,omitempty"`       // directories of the workspace; none: all of it
+	EndWriters bool     `json:"end_writers,omitempty"` // what is in the way is ended
+}
+
+// UnlockRequest is the body of POST /v1/sandboxes/{id}/workspace/unlock, which lets them be written to again.
+type UnlockRequest struct {
+	Paths []string `json:"paths,omitempty"` // as LockRequest has them
+}
+
+// LockResult is the answer of both.
 type LockResult struct {
 	Sandbox Sandbox  `json:"sandbox"`
 	Ended   []Writer `json:"ended,omitempty"` // 16 at most
 }
 
-// Writer is a process that had a file of a workspace open for writing, as the sandbox says.
+// Writer is a process that was in the way of a lock, as the sandbox says.
 type Writer struct {
 	PID     int    `json:"pid,omitempty"` // as those inside see it; absent: a client's transfer
 	Program string `json:"program"`
 	Path    string `json:"path"`
-	Mapped  bool   `json:"mapped,omitempty"` // it had the file in its memory
+	// How is what it had of the path: "writes" and "maps" a file; "reaches", from before, a file or directory by which it could write;
+	// "works in" and "rooted in" a directory; "passes" has a socket in which descriptors wait.
+	How string `json:"how"`
 }
 
 // Process is one process inside a sandbox, as that says itself.

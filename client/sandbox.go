@@ -173,15 +173,15 @@ func (c *Client) Set(ctx context.Context, id string, req api.ChangeRequest) (*ap
 	return ask[api.ChangeResult](ctx, c, http.MethodPatch, path(id, ""), req)
 }
 
-// LockWorkspace makes a workspace that others share read-only for what runs inside. What has a file of it open for
-// writing is in the way: a Conflict that names it, and nothing is changed; or it is ended where the request says so.
+// LockWorkspace makes directories of a workspace that others share, or all of it, read-only for what runs inside. What could go on
+// writing there is in the way: a Conflict that names it, and nothing is changed; or it is ended where the request says so.
 func (c *Client) LockWorkspace(ctx context.Context, id string, req api.LockRequest) (*api.LockResult, error) {
 	return ask[api.LockResult](ctx, c, http.MethodPost, path(id, "/workspace/lock"), req)
 }
 
 // UnlockWorkspace undoes LockWorkspace.
-func (c *Client) UnlockWorkspace(ctx context.Context, id string) (*api.LockResult, error) {
-	return ask[api.LockResult](ctx, c, http.MethodPost, path(id, "/workspace/unlock"), struct{}{})
+func (c *Client) UnlockWorkspace(ctx context.Context, id string, req api.UnlockRequest) (*api.LockResult, error) {
+	return ask[api.LockResult](ctx, c, http.MethodPost, path(id, "/workspace/unlock"), req)
 }
 
 // Processes lists what runs in a running sandbox, as that says itself.

@@ -134,28 +134,49 @@ type Machine struct {
 	Processors []int `json:"processors,omitempty"`
 }
 
-// Lock is the body of POST /carboy/lock: what is mounted at a path is to be read-only for all inside, or
-// writable again.
+// Lock is the body of POST /carboy/lock: which parts of a mount are to be read-only for all inside. The rest of it can be
+// written to.
 type Lock struct {
-	Path     string `json:"path"` // absolute; a mount of its own
-	ReadOnly bool   `json:"read_only"`
-	// EndWriters has what has a file there open for writing ended.
+	Path  string `json:"path"`            // absolute; a mount of its own
+	Parts []Part `json:"parts,omitempty"` // Path or below, ascending
+	// EndWriters has what is in the way ended.
 	EndWriters bool `json:"end_writers,omitempty"`
+}
+
+// Part is a directory, and whether it and what is below are read-only, as far as no part in it says otherwise.
+type Part struct {
+	Path     string `json:"path"` // absolute
+	ReadOnly bool   `json:"read_only"`
 }
 
 // LockAnswer is the answer.
 type LockAnswer struct {
-	Busy    bool     `json:"busy,omitempty"`    // nothing was changed: something has a file open for writing
+	Busy    bool     `json:"busy,omitempty"`    // nothing was changed: something is in the way
 	Holders []Holder `json:"holders,omitempty"` // where Busy: what, as far as it was found
+	Now     []Part   `json:"now,omitempty"`     // where Busy: what holds
 	Ended   []Holder `json:"ended,omitempty"`   // what was ended
 }
 
-// Holder is a process that has a file open for writing. What runs there can say what it likes of its name.
+// How is what somebody has of a file or directory.
+type How string
+
+// What is in the way of making a directory read-only.
+const (
+	HowWrites   How = "writes"    // has it open for writing
+	HowMaps     How = "maps"      // has it in its memory
+	HowReaches  How = "reaches"   // has it open, and could write by that
+	HowWorksIn  How = "works in"  // has it as its working directory
+	HowRootedIn How = "rooted in" // has it as its root
+	HowPasses   How = "passes"    // has a socket in which descriptors wait, of which nobody knows
+	HowLinked   How = "linked"    // nobody: the file has another name outside of the directory
+)
+
+// Holder is a process, and what it has. What runs there can say what it likes of its name.
 type Holder struct {
-	PID     int    `json:"pid,omitempty"` // as those inside see it; 0: the agent itself, for somebody outside
+	PID     int    `json:"pid,omitempty"` // as those inside see it; 0: the agent itself, for somebody outside, or nobody
 	Program string `json:"program"`
 	Path    string `json:"path"`
-	Mapped  bool   `json:"mapped,omitempty"` // it is in its memory
+	How     How    `json:"how"`
 }
 
 // Processes are the answer to GET /carboy/processes.

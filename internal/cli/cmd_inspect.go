@@ -210,11 +210,18 @@ func when(t, now time.Time) string {
 	return fmt.Sprintf("%s (%s)", console.Ago(t, now), t.Local().Format(time.DateTime))
 }
 
-// workspaceLong says what the workspace is, and whether it is locked.
+// workspaceLong says what the workspace is, and what of it is locked.
 func workspaceLong(sb *api.Sandbox) string {
 	text := workspaceKind(sb.Workspace)
-	if sb.Locked {
+	var locked sandbox.AccessList
+	for _, a := range sb.Locked {
+		locked = append(locked, sandbox.Access(a))
+	}
+	switch {
+	case locked.Whole():
 		text += ", locked"
+	case len(locked) > 0:
+		text += ", locked: " + term.Escape(locked.String())
 	}
 	return text
 }

@@ -110,12 +110,12 @@ func (d *fakeDaemon) lock(w http.ResponseWriter, r *http.Request) error {
 	var out api.LockResult
 	if b.Name == "busy" {
 		if !req.EndWriters {
-			return sandbox.Errorf(sandbox.Conflict, "sandbox busy: its workspace is being written to: by vim (pid 7), which has /workspace/a open").
+			return sandbox.Errorf(sandbox.Conflict, "sandbox busy: its workspace is in use: by vim (pid 7), which has /workspace/a open for writing").
 				WithHint("end that first, or have it ended: carboy workspace lock --end-writers busy")
 		}
-		out.Ended = []api.Writer{{PID: 7, Program: "vim", Path: "/workspace/a"}}
+		out.Ended = []api.Writer{{PID: 7, Program: "vim", Path: "/workspace/a", How: "writes"}}
 	}
-	b.Locked = true
+	b.Locked = changeLocked(b.Locked, req.Paths, true)
 	out.Sandbox = b.Sandbox
 	return answer(w, out)
 }
@@ -125,8 +125,30 @@ func (d *fakeDaemon) unlock(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	var req api.UnlockRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	b.Locked = false
+	b.Locked = changeLocked(b.Locked, req.Paths, false)
 	return answer(w, api.LockResult{Sandbox: b.Sandbox})
+}
+
+// changeLocked is a lock or an unlock, of all where no paths are named.
+func changeLocked(was []api.Access, paths []string, readOnly bool) (is []api.Access) {
+	if len(paths) == 0 {
+		paths = []string{"."}
+	}
+	var list sandbox.AccessList
+	for _, a := range was {
+		list = append(list, sandbox.Access(a))
+	}
+	for _, p := range paths {
+		list = list.With(p, readOnly)
+	}
+	for _, a := range list {
+		is = append(is, api.Access(a))
+	}
+	return is
 }

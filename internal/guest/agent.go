@@ -99,7 +99,7 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 		CgroupNS: cfg.CgroupRoot != "" || len(cfg.Controllers) > 0, Namespace: cgroups.Namespace(), Log: log,
 	}
 	defer a.look(ctx, &confined)()
-	j, err := startJail(confined, cfg.Locked)
+	j, err := startJail(confined, cfg.Lock)
 	if err != nil {
 		return err
 	}

@@ -4,50 +4,71 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/guest"
 )
 
 // Lock is what is to become of a workspace while its sandbox runs.
 type Lock struct {
-	// ReadOnly keeps all inside from writing to it until it is unlocked. Where that is false
-	// they can write as at a create.
-	ReadOnly bool
-	// EndWriters has what has a file of it open for writing ended, where that is in the way.
+	// Access is what nobody inside can write to from then on. The rest they can write to.
+	Access AccessList
+	// EndWriters has what is in the way ended: what has files open for writing, or could write by what it has open.
 	EndWriters bool
 }
 
-// Writer is a process inside that has a file of the workspace open for writing, as the guest says.
-type Writer struct {
-	PID     int // as those inside see it; 0: Carboy itself, for a client
-	Program string
-	Path    string
-	Mapped  bool // it has the file in its memory
+// LockChange is a change of what is locked.
+type LockChange struct {
+	ReadOnly   bool
+	Paths      []string // directories of the workspace; none: all of it
+	EndWriters bool
 }
 
-// String is "python3 (pid 12), which has /workspace/db open".
+// Writer is a process inside that is in the way of a lock, as the guest says.
+type Writer struct {
+	PID     int // as those inside see it; 0: Carboy itself, for a client, or nobody
+	Program string
+	Path    string
+	How     guest.How
+}
+
+// String is "python3 (pid 12), which has /workspace/db open for writing".
 func (w Writer) String() string {
-	has := "open"
-	if w.Mapped {
-		has = "in its memory"
+	if w.How == guest.HowLinked {
+		return fmt.Sprintf("%s, which has another name outside", w.Path)
 	}
+	who := fmt.Sprintf("%s (pid %d)", w.Program, w.PID)
 	if w.PID == 0 {
-		return fmt.Sprintf("a client's transfer, which has %s %s", w.Path, has)
+		who = "a client's transfer"
 	}
-	return fmt.Sprintf("%s (pid %d), which has %s %s", w.Program, w.PID, w.Path, has)
+	switch w.How {
+	case guest.HowMaps:
+		return fmt.Sprintf("%s, which has %s in its memory", who, w.Path)
+	case guest.HowReaches:
+		return fmt.Sprintf("%s, which has %s open", who, w.Path)
+	case guest.HowWorksIn:
+		return fmt.Sprintf("%s, which works in %s", who, w.Path)
+	case guest.HowRootedIn:
+		return fmt.Sprintf("%s, whose root is %s", who, w.Path)
+	case guest.HowPasses:
+		return fmt.Sprintf("%s, which has been sent a descriptor that nobody knows yet", who)
+	}
+	return fmt.Sprintf("%s, which has %s open for writing", who, w.Path)
 }
 
 // Locker makes workspaces read-only while instances run.
 type Locker interface {
-	// Lock makes the workspace of a running instance read-only for all inside, in every mount
-	// namespace there is and will be until its end, or writable again. That nothing can be written is tried. What has a
-	// file of it open for writing is in the way: then nothing is changed, and busy lists it as far as it is
+	// Lock makes parts of the workspace of a running instance read-only for all inside, in every mount
+	// namespace there is and will be until its end, and the rest writable. That nothing can be written is tried. What
+	// could go on writing is in the way: then nothing is changed, and busy lists it as far as it is
 	// known, or it is ended where that was asked for.
 	Lock(ctx context.Context, id string, l Lock) (LockOutcome, error)
 }
 
 // LockOutcome is what became of a Lock.
 type LockOutcome struct {
-	Busy  bool     // nothing was changed
-	InWay []Writer // where Busy, and perhaps not all of them
+	Busy  bool       // nothing was changed
+	InWay []Writer   // where Busy, and perhaps not all of them
+	Now   AccessList // where Busy: what holds
 	Ended []Writer
 }
 
@@ -63,11 +84,11 @@ func (w Workspace) lockable(name string) error {
 		WithHint("--workspace DIR:rw shares a directory, and --volume NAME:/workspace a volume")
 }
 
-// LockWorkspace makes the workspace of a sandbox read-only for what runs inside, or writable again, and says what it
-// ended for that. It is kept through stops, starts and restarts of the daemon. What has a file open for writing is in the
-// way: a Conflict that names it, and changes nothing. Of one that is stopped it holds from the next
+// LockWorkspace makes directories of a sandbox's workspace, or all of it, read-only for what runs inside, or writable again,
+// and says what it ended for that. It is kept through stops, starts and restarts of the daemon. What could go on writing is
+// in the way: a Conflict that names it, and changes nothing. Of one that is stopped it holds from the next
 // start on; a paused one is a Conflict, for what it has open is in its memory.
-func (m *Manager) LockWorkspace(ctx context.Context, c Caller, ref string, l Lock) (sb *Sandbox, ended []Writer, err error) {
+func (m *Manager) LockWorkspace(ctx context.Context, c Caller, ref string, l LockChange) (sb *Sandbox, ended []Writer, err error) {
 	sb, err = m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
 		ended, err = m.lives.lockWorkspace(ctx, c, e, l)
 		return err
@@ -78,32 +99,23 @@ func (m *Manager) LockWorkspace(ctx context.Context, c Caller, ref string, l Loc
 	return sb, ended, nil
 }
 
-func (l *lives) lockWorkspace(ctx context.Context, c Caller, e *entry, lock Lock) ([]Writer, error) {
+func (l *lives) lockWorkspace(ctx context.Context, c Caller, e *entry, change LockChange) ([]Writer, error) {
 	before := l.registry.record(e)
 	name := before.Spec.Name
-	if err := mayBeSet(before); err != nil {
-		return nil, err
-	}
-	if err := before.Spec.Workspace.lockable(name); err != nil {
-		return nil, err
-	}
-	if before.Suspended {
-		return nil, Errorf(Conflict, "sandbox %s: it is paused, and what it has open is in its memory", name).
-			WithHint("carboy start %s", name)
-	}
-	b, err := l.backends.of(before)
+	locker, err := l.lockerOf(before)
 	if err != nil {
 		return nil, err
 	}
-	locker := b.Capabilities().Lock
-	if locker == nil {
-		return nil, Errorf(Unsupported, "sandbox %s: its wall %s can't lock a workspace", name, before.Backend)
+	access, err := change.of(before.Access)
+	if err != nil {
+		return nil, err
 	}
+	lock := Lock{Access: access, EndWriters: change.EndWriters}
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	// A daemon that is killed meanwhile leaves a lock that the next one brings about, and an unlock that it undoes.
-	if lock.ReadOnly {
-		if err := l.save(ctx, e, before.locked(true)); err != nil {
+	if change.ReadOnly {
+		if err := l.save(ctx, e, before.locked(access)); err != nil {
 			return nil, err
 		}
 	}
@@ -112,31 +124,77 @@ func (l *lives) lockWorkspace(ctx context.Context, c Caller, e *entry, lock Lock
 		out, err = locker.Lock(ctx, before.ID, lock)
 	}
 	if err != nil || out.Busy {
-		err = notLocked(err, name, lock, out)
+		err = notLocked(err, name, change, out)
 		if serr := l.save(ctx, e, before); serr != nil {
 			l.log.Error("write that a workspace is as it was", "id", before.ID, "error", serr)
 		}
 		return nil, err
 	}
-	if !lock.ReadOnly {
-		if err := l.save(ctx, e, before.locked(false)); err != nil {
+	if !change.ReadOnly {
+		if err := l.save(ctx, e, before.locked(access)); err != nil {
 			return nil, err
 		}
 	}
-	l.noteLock(ctx, c, before, lock, out)
+	l.noteLock(ctx, c, before, change, out)
 	return out.Ended, nil
 }
 
+// lockerOf returns what locks a sandbox's workspace, as long as that can be done.
+func (l *lives) lockerOf(sb *Sandbox) (Locker, error) {
+	name := sb.Spec.Name
+	if err := mayBeSet(sb); err != nil {
+		return nil, err
+	}
+	if err := sb.Spec.Workspace.lockable(name); err != nil {
+		return nil, err
+	}
+	if sb.Suspended {
+		return nil, Errorf(Conflict, "sandbox %s: it is paused, and what it has open is in its memory", name).
+			WithHint("carboy start %s", name)
+	}
+	b, err := l.backends.of(sb)
+	if err != nil {
+		return nil, err
+	}
+	locker := b.Capabilities().Lock
+	if locker == nil {
+		return nil, Errorf(Unsupported, "sandbox %s: its wall %s can't lock a workspace", name, sb.Backend)
+	}
+	return locker, nil
+}
+
+// of is what a change makes of a list.
+func (c LockChange) of(list AccessList) (AccessList, error) {
+	if len(c.Paths) == 0 {
+		return list.With(".", c.ReadOnly), nil
+	}
+	for _, p := range c.Paths {
+		dir, err := accessPath(p)
+		if err != nil {
+			return nil, err
+		}
+		list = list.With(dir, c.ReadOnly)
+	}
+	if len(list) > maxAccess {
+		return nil, Errorf(Invalid, "%d directories can't be locked apart: %d at most", len(list), maxAccess).
+			WithHint("lock one that is around several")
+	}
+	return list, nil
+}
+
 // notLocked is why a workspace was not locked.
-func notLocked(err error, name string, lock Lock, out LockOutcome) error {
+func notLocked(err error, name string, change LockChange, out LockOutcome) error {
 	if err != nil {
 		return failure(err, name, "change what it can write to")
 	}
-	busy := Errorf(Conflict, "sandbox %s: its workspace is being written to%s", name, writersText(out.InWay))
-	if lock.EndWriters {
+	busy := Errorf(Conflict, "sandbox %s: its workspace is in use%s", name, writersText(out.InWay))
+	if len(out.InWay) > 0 && out.InWay[0].How == guest.HowLinked {
+		return busy.WithHint("by that name it could be written to: make it a file of its own, as by cp and mv")
+	}
+	if change.EndWriters {
 		return busy.WithHint("carboy stop %s ends all that runs in it", name)
 	}
-	return busy.WithHint("end that first, or have it ended: carboy workspace lock --end-writers %s", name)
+	return busy.WithHint("end that first, or have it ended: carboy workspace lock --end-writers %s", strings.Join(append([]string{name}, change.Paths...), " "))
 }
 
 // maxWritersText bounds how many are named in one line.
@@ -160,39 +218,52 @@ func writersText(list []Writer) string {
 // lockPromise is the entry of an enforcement report that says of a lock.
 const lockPromise = "workspace"
 
-// locked is sb with a workspace that is locked, or is not.
-func (sb *Sandbox) locked(is bool) *Sandbox {
+// locked is sb with a workspace of which some is locked, or nothing.
+func (sb *Sandbox) locked(access AccessList) *Sandbox {
 	out := sb.Clone()
-	out.Locked = is
-	out.Enforced = withLock(out.Enforced, is)
+	out.Access = access
+	out.Enforced = withLock(out.Enforced, access)
 	return out
 }
 
+// What a report says of locks.
+const (
+	lockAll   = "locked: remounted read-only in each mount namespace inside, where nobody can make another, and a write was refused"
+	lockParts = "locked: %s: mounted over itself read-only in each mount namespace inside, where nobody can make another, and a write was refused; " +
+		"what could write by what it had open, or was sent, was looked for while all was held still"
+	lockOthers = "; the host and other sandboxes are not bound by it"
+)
+
 // withLock is a report with what is to be said of a lock.
-func withLock(list []Enforcement, is bool) []Enforcement {
+func withLock(list []Enforcement, access AccessList) []Enforcement {
 	var out []Enforcement
 	for _, e := range list {
 		if e.Promise != lockPromise {
 			out = append(out, e)
 		}
 	}
-	if is {
-		out = append(out, Enforcement{
-			Promise: lockPromise, Enforced: true,
-			Mechanism: "locked: remounted read-only in each mount namespace inside, where nobody can make another, and a write was refused; the host and other sandboxes are not bound by it",
-		})
+	how := lockAll
+	switch {
+	case len(access) == 0:
+		return out
+	case !access.Whole():
+		how = fmt.Sprintf(lockParts, access)
 	}
-	return out
+	return append(out, Enforcement{Promise: lockPromise, Enforced: true, Mechanism: how + lockOthers})
 }
 
-func (l *lives) noteLock(ctx context.Context, c Caller, sb *Sandbox, lock Lock, out LockOutcome) {
-	what := "unlocked its workspace"
-	if lock.ReadOnly {
-		what = "locked its workspace, which is read-only inside"
+func (l *lives) noteLock(ctx context.Context, c Caller, sb *Sandbox, change LockChange, out LockOutcome) {
+	what := "its workspace"
+	if len(change.Paths) > 0 {
+		what = strings.Join(change.Paths, ", ") + " in " + what
 	}
-	l.note(ctx, sb, eventSet, "%s %s", c.Owner, what)
-	for _, w := range out.Ended {
-		l.note(ctx, sb, eventSet, "ended %s", w)
+	if change.ReadOnly {
+		l.note(ctx, sb, eventSet, "%s locked %s, which is read-only inside", c.Owner, what)
+	} else {
+		l.note(ctx, sb, eventSet, "%s unlocked %s", c.Owner, what)
+	}
+	for _, h := range out.Ended {
+		l.note(ctx, sb, eventSet, "ended %s", h)
 	}
 }
 
@@ -200,17 +271,17 @@ func (l *lives) noteLock(ctx context.Context, c Caller, sb *Sandbox, lock Lock, 
 func (l *lives) relock(ctx context.Context, e *entry, b Backend) error {
 	sb := l.registry.record(e)
 	locker := b.Capabilities().Lock
-	if !sb.Locked || locker == nil {
+	if len(sb.Access) == 0 || locker == nil {
 		return nil
 	}
-	out, err := locker.Lock(ctx, sb.ID, Lock{ReadOnly: true})
+	out, err := locker.Lock(ctx, sb.ID, Lock{Access: sb.Access})
 	if err == nil && !out.Busy {
 		return nil
 	}
-	err = notLocked(err, sb.Spec.Name, Lock{}, out)
-	if serr := l.save(ctx, e, sb.locked(false)); serr != nil {
+	err = notLocked(err, sb.Spec.Name, LockChange{}, out)
+	if serr := l.save(ctx, e, sb.locked(out.Now)); serr != nil {
 		return serr
 	}
-	l.note(ctx, sb, EventError, "its workspace was being locked, and is not: %v", err)
+	l.note(ctx, sb, EventError, "its workspace was being locked, and is as before: %v", err)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
@@ -49,13 +50,13 @@ func TestLock(t *testing.T) {
 		check := func(when string, want bool) {
 			t.Helper()
 			got := get(t, d, "web")
-			if got.Locked != want || reportsLock(got) != want || got.State == sandbox.StateRunning && l.Locked(sb.ID) != want {
-				t.Errorf("%s: locked %t, reported %t, the instance %t", when, got.Locked, reportsLock(got), l.Locked(sb.ID))
+			if got.Access.Whole() != want || reportsLock(got) != want || got.State == sandbox.StateRunning && l.Locked(sb.ID).Whole() != want {
+				t.Errorf("%s: locked %t, reported %t, the instance %t", when, got.Access.Whole(), reportsLock(got), l.Locked(sb.ID).Whole())
 			}
 		}
 		lock := func(readOnly bool) {
 			t.Helper()
-			if _, _, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.Lock{ReadOnly: readOnly}); err != nil {
+			if _, _, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.LockChange{ReadOnly: readOnly}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -100,18 +101,18 @@ func TestLock(t *testing.T) {
 func TestLockBusy(t *testing.T) {
 	inLockBubble(t, func(t *testing.T, d *daemon, l sandboxtest.Locker, _ func() *daemon) {
 		sb := create(t, d, shared("web"))
-		writers := []sandbox.Writer{{PID: 7, Program: "vim", Path: "/workspace/a"}, {PID: 8, Program: "db", Path: "/workspace/b", Mapped: true}, {Path: "/workspace/c"}}
+		writers := []sandbox.Writer{{PID: 7, Program: "vim", Path: "/workspace/a", How: guest.HowWrites}, {PID: 8, Program: "db", Path: "/workspace/b", How: guest.HowMaps}, {Path: "/workspace/c"}}
 		l.SetWriters(sb.ID, writers...)
-		_, _, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.Lock{ReadOnly: true})
-		const want = "sandbox web: its workspace is being written to: by vim (pid 7), which has /workspace/a open; by db (pid 8), which has /workspace/b in its memory; by a client's transfer, which has /workspace/c open"
+		_, _, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.LockChange{ReadOnly: true})
+		const want = "sandbox web: its workspace is in use: by vim (pid 7), which has /workspace/a open for writing; by db (pid 8), which has /workspace/b in its memory; by a client's transfer, which has /workspace/c open for writing"
 		if sandbox.KindOf(err) != sandbox.Conflict || err.Error() != want {
 			t.Errorf("got %v", err)
 		}
-		if got := get(t, d, "web"); got.Locked || reportsLock(got) || l.Locked(sb.ID) {
+		if got := get(t, d, "web"); got.Access != nil || reportsLock(got) || l.Locked(sb.ID) != nil {
 			t.Errorf("it is locked all the same: %+v", got)
 		}
-		got, ended, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.Lock{ReadOnly: true, EndWriters: true})
-		if err != nil || !got.Locked || !l.Locked(sb.ID) {
+		got, ended, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.LockChange{ReadOnly: true, EndWriters: true})
+		if err != nil || !got.Access.Whole() || !l.Locked(sb.ID).Whole() {
 			t.Errorf("with an end to them: %v", err)
 		}
 		if d := cmp.Diff(writers, ended); d != "" {
@@ -134,11 +135,11 @@ func TestLockRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inLockBubble(t, func(t *testing.T, d *daemon, _ sandboxtest.Locker, _ func() *daemon) {
 				create(t, d, sandbox.Spec{Name: "web", Workspace: w.workspace})
-				_, _, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.Lock{ReadOnly: true})
+				_, _, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.LockChange{ReadOnly: true})
 				if sandbox.KindOf(err) != w.want {
 					t.Errorf("got %v, want %s", err, w.want)
 				}
-				if got := get(t, d, "web"); got.Locked {
+				if got := get(t, d, "web"); got.Access != nil {
 					t.Error("it is locked")
 				}
 			})
@@ -147,7 +148,7 @@ func TestLockRefuses(t *testing.T) {
 	t.Run("wall", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, _ *world, d *daemon) {
 			create(t, d, shared("web"))
-			if _, _, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.Lock{ReadOnly: true}); sandbox.KindOf(err) != sandbox.Unsupported {
+			if _, _, err := d.LockWorkspace(t.Context(), ann, "web", sandbox.LockChange{ReadOnly: true}); sandbox.KindOf(err) != sandbox.Unsupported {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -169,20 +170,20 @@ func TestLockKilled(t *testing.T) {
 				d := boot()
 				sb := create(t, d, shared("web"))
 				if !readOnly {
-					d.LockWorkspace(t.Context(), ann, "web", sandbox.Lock{ReadOnly: true})
+					d.LockWorkspace(t.Context(), ann, "web", sandbox.LockChange{ReadOnly: true})
 				}
 				d.shutdown()
 
 				done = w.killedIn(t, n, l, sandboxtest.Lock, func(d *daemon) error {
-					_, _, err := d.LockWorkspace(context.Background(), ann, "web", sandbox.Lock{ReadOnly: readOnly})
+					_, _, err := d.LockWorkspace(context.Background(), ann, "web", sandbox.LockChange{ReadOnly: readOnly})
 					return err
 				})
 
 				d = boot()
 				synctest.Wait()
 				got := get(t, d, "web")
-				if is := got.Locked; is != reportsLock(got) || is != l.Locked(sb.ID) || done && is != readOnly {
-					t.Errorf("lock %t, step %d: locked %t, reported %t, the instance %t, answered %t", readOnly, n, is, reportsLock(got), l.Locked(sb.ID), done)
+				if is := got.Access.Whole(); is != reportsLock(got) || is != l.Locked(sb.ID).Whole() || done && is != readOnly {
+					t.Errorf("lock %t, step %d: locked %t, reported %t, the instance %v, answered %t", readOnly, n, is, reportsLock(got), l.Locked(sb.ID), done)
 				}
 				d.shutdown()
 				w.check(t)
@@ -201,12 +202,12 @@ func TestLockKilled(t *testing.T) {
 func TestLockGivenUp(t *testing.T) {
 	inLockBubble(t, func(t *testing.T, d *daemon, l sandboxtest.Locker, boot func() *daemon) {
 		sb := create(t, d, shared("web"))
-		d.LockWorkspace(t.Context(), ann, "web", sandbox.Lock{ReadOnly: true})
+		d.LockWorkspace(t.Context(), ann, "web", sandbox.LockChange{ReadOnly: true})
 		d.shutdown()
 		l.Lock(t.Context(), sb.ID, sandbox.Lock{}) // as if it had not come so far
 		l.SetWriters(sb.ID, sandbox.Writer{PID: 7, Program: "vim", Path: "/workspace/a"})
 		d = boot()
-		if got := get(t, d, "web"); got.Locked || reportsLock(got) {
+		if got := get(t, d, "web"); got.Access != nil || reportsLock(got) {
 			t.Errorf("it is said to be locked: %+v", got)
 		}
 		evs, _ := d.Events(t.Context(), ann, "web")

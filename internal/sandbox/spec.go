@@ -296,8 +296,8 @@ type Sandbox struct {
 	Suspended bool `json:"suspended,omitempty"`
 	// Next is what was set and does not hold yet; nil: nothing.
 	Next *Next `json:"next,omitempty"`
-	// Locked: its workspace is read-only for what runs inside until it is unlocked.
-	Locked bool `json:"locked,omitempty"`
+	// Access is what of its workspace is locked: read-only for what runs inside, until it is unlocked.
+	Access AccessList `json:"locked,omitempty"`
 }
 
 // Clone returns a copy that shares nothing with sb.
@@ -306,6 +306,7 @@ func (sb *Sandbox) Clone() *Sandbox {
 	c.Spec = sb.Spec.Clone()
 	c.Lost = slices.Clone(sb.Lost)
 	c.Enforced = slices.Clone(sb.Enforced)
+	c.Access = slices.Clone(sb.Access)
 	c.Next = sb.Next.clone()
 	return &c
 }

@@ -48,7 +48,7 @@ func (l *lives) boot(ctx context.Context, e *entry, b Backend) error {
 		l.log.Warn("start instance", "id", sb.ID, "error", err)
 		return failure(err, sb.Spec.Name, "start")
 	}
-	sb.State, sb.Enforced = StateRunning, withLock(enforced, sb.Locked)
+	sb.State, sb.Enforced = StateRunning, withLock(enforced, sb.Access)
 	sb.Ended, sb.EndedAt, sb.Lost, sb.Suspended = "", time.Time{}, lost, false
 	sb.StartedAt = l.now()
 	sb.Starts++

@@ -9,25 +9,26 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
-// lock makes a workspace read-only for what runs inside.
+// lock makes directories of a workspace read-only for what runs inside.
 func (a *sandboxAPI) lock(w http.ResponseWriter, r *http.Request) {
 	var req api.LockRequest
 	if err := wire.Decode(r, &req, true); err != nil {
 		wire.Error(w, err)
 		return
 	}
-	a.changeLock(w, r, sandbox.Lock{ReadOnly: true, EndWriters: req.EndWriters})
+	a.changeLock(w, r, sandbox.LockChange{ReadOnly: true, Paths: req.Paths, EndWriters: req.EndWriters})
 }
 
 func (a *sandboxAPI) unlock(w http.ResponseWriter, r *http.Request) {
-	if err := wire.Decode(r, &struct{}{}, true); err != nil {
+	var req api.UnlockRequest
+	if err := wire.Decode(r, &req, true); err != nil {
 		wire.Error(w, err)
 		return
 	}
-	a.changeLock(w, r, sandbox.Lock{})
+	a.changeLock(w, r, sandbox.LockChange{Paths: req.Paths})
 }
 
-func (a *sandboxAPI) changeLock(w http.ResponseWriter, r *http.Request, l sandbox.Lock) {
+func (a *sandboxAPI) changeLock(w http.ResponseWriter, r *http.Request, l sandbox.LockChange) {
 	sb, ended, err := a.m.LockWorkspace(r.Context(), auth.Of(r).Caller, r.PathValue("id"), l)
 	if err != nil {
 		wire.Error(w, err)
@@ -35,7 +36,7 @@ func (a *sandboxAPI) changeLock(w http.ResponseWriter, r *http.Request, l sandbo
 	}
 	out := api.LockResult{Sandbox: a.view(r, sb, &imageConfigs{images: a.images})}
 	for _, one := range ended {
-		out.Ended = append(out.Ended, api.Writer{PID: one.PID, Program: one.Program, Path: one.Path, Mapped: one.Mapped})
+		out.Ended = append(out.Ended, api.Writer{PID: one.PID, Program: one.Program, Path: one.Path, How: string(one.How)})
 	}
 	wire.JSON(w, http.StatusOK, out)
 }

@@ -66,7 +66,7 @@ type sandboxes interface {
 	Pause(ctx context.Context, c sandbox.Caller, ref string, memory bool) (sb *sandbox.Sandbox, kept bool, err error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	Set(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.Change) (*sandbox.Sandbox, []sandbox.Setting, error)
-	LockWorkspace(ctx context.Context, c sandbox.Caller, ref string, l sandbox.Lock) (*sandbox.Sandbox, []sandbox.Writer, error)
+	LockWorkspace(ctx context.Context, c sandbox.Caller, ref string, l sandbox.LockChange) (*sandbox.Sandbox, []sandbox.Writer, error)
 	Processes(ctx context.Context, c sandbox.Caller, ref string) (guest.Processes, error)
 	Usage(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, sandbox.Usage, error)
 	Held(ctx context.Context, c sandbox.Caller, ref string) (int64, error)

@@ -279,7 +279,10 @@ func view(ctx context.Context, sb *sandbox.Sandbox, ports []sandbox.PortState, c
 		out.Held = &api.DiskHeld{Since: h.Since, Need: h.Need, Path: h.Path}
 	}
 	out.DiskBroken = sb.DiskBroken
-	out.Next, out.Locked = pending(sb), sb.Locked
+	out.Next = pending(sb)
+	for _, a := range sb.Access {
+		out.Locked = append(out.Locked, api.Access(a))
+	}
 	slices.Sort(out.Env)
 	if out.Labels == nil {
 		out.Labels = map[string]string{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/carboy-sandbox/carboy/api/guest"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -129,10 +130,11 @@ func testLock(t *testing.T, s *suite) {
 	}
 	t.Run("closed", func(t *testing.T) { lockHolds(t, w, l) })
 	t.Run("writers-ended", func(t *testing.T) { lockEnds(t, w, l) })
+	t.Run("parts", func(t *testing.T) { lockParts(t, s, w, l) })
 	if w.Name() != sandbox.WallProcess { // behind which every workspace is a mount
 		t.Run("not-a-mount", func(t *testing.T) {
 			b := w.begin(t)
-			if _, err := l.Lock(t.Context(), b.id, sandbox.Lock{ReadOnly: true}); err == nil {
+			if _, err := l.Lock(t.Context(), b.id, sandbox.Lock{Access: whole}); err == nil {
 				t.Error("a workspace that is no mount was locked")
 			}
 			b.says(t, "cd /workspace; echo x >f; cat f", "x\n")
@@ -143,11 +145,20 @@ func testLock(t *testing.T, s *suite) {
 // lockNow locks, and fails where something is in the way.
 func lockNow(t *testing.T, l sandbox.Locker, b *instance, readOnly bool) {
 	t.Helper()
-	out, err := l.Lock(t.Context(), b.id, sandbox.Lock{ReadOnly: readOnly})
+	setAccess(t, l, b, sandbox.AccessList(nil).With(".", readOnly))
+}
+
+// setAccess locks what a list says, and fails where something is in the way.
+func setAccess(t *testing.T, l sandbox.Locker, b *instance, access sandbox.AccessList) {
+	t.Helper()
+	out, err := l.Lock(t.Context(), b.id, sandbox.Lock{Access: access})
 	if err != nil || out.Busy {
-		t.Fatalf("lock %t = %+v, %v", readOnly, out, err)
+		t.Fatalf("lock %v = %+v, %v", access, out, err)
 	}
 }
+
+// whole is a list that locks all.
+var whole = sandbox.AccessList{{Path: ".", ReadOnly: true}}
 
 // lockIs locks an instance's workspace, stops and starts it, and unlocks it.
 func lockIs(t *testing.T, w *world, l sandbox.Locker, users []string, setting func(*sandbox.Sandbox)) {
@@ -169,7 +180,7 @@ func lockIs(t *testing.T, w *world, l sandbox.Locker, users []string, setting fu
 		none("locked")
 	}
 	w.mustStop(t, b.id)
-	b.sb.Locked = true
+	b.sb.Access = whole
 	b = w.restart(t, b.sb)
 	none("started as locked")
 	for range 2 {
@@ -204,7 +215,7 @@ func lockMeets(t *testing.T, w *world, l sandbox.Locker, how string) {
 	b := w.begin(t, over(t, sandbox.WorkspaceWritable, tree(t, nil)))
 	r := b.begin(t, holder(how))
 	r.awaits("ready\n")
-	out, err := l.Lock(t.Context(), b.id, sandbox.Lock{ReadOnly: true})
+	out, err := l.Lock(t.Context(), b.id, sandbox.Lock{Access: whole})
 	if err != nil || !out.Busy {
 		t.Fatalf("lock = %+v, %v", out, err)
 	}
@@ -213,7 +224,10 @@ func lockMeets(t *testing.T, w *world, l sandbox.Locker, how string) {
 		return
 	}
 	pid, _, _ := strings.Cut(r.out.String(), "\n")
-	want := sandbox.Writer{Path: "/workspace/held", Mapped: how != "open"}
+	want := sandbox.Writer{Path: "/workspace/held", How: guest.HowMaps}
+	if how == "open" {
+		want.How = guest.HowWrites
+	}
 	for i := range out.InWay {
 		if strconv.Itoa(out.InWay[i].PID) != pid || !strings.HasPrefix(out.InWay[i].Program, "python3") {
 			t.Errorf("in the way is %s, and pid %s is", out.InWay[i], pid)
@@ -261,7 +275,7 @@ func lockEnds(t *testing.T, w *world, l sandbox.Locker) {
 		r.awaits("ready\n")
 		writers = append(writers, r)
 	}
-	out, err := l.Lock(t.Context(), b.id, sandbox.Lock{ReadOnly: true, EndWriters: true})
+	out, err := l.Lock(t.Context(), b.id, sandbox.Lock{Access: whole, EndWriters: true})
 	if err != nil || out.Busy || len(out.Ended) != len(writers) {
 		t.Fatalf("lock = %+v, %v", out, err)
 	}

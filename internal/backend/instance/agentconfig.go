@@ -39,8 +39,9 @@ func agentConfig(sb *sandbox.Sandbox) control.Config {
 	case sb.Spec.Workspace.Source.Path != "" || sb.Spec.Workspace.Volume != "":
 		c.Cwd = sandbox.WorkspacePath
 	}
-	if sb.Locked {
-		c.Locked = []string{sandbox.WorkspacePath}
+	if len(sb.Access) > 0 {
+		lock := lockOf(sb.Access)
+		c.Lock = &lock
 	}
 	if sb.Spec.ReadOnlyRoot && !weak.On(weak.RootWritable) {
 		c.ReadOnlyRoot, c.Writable = true, []string{sandbox.WorkspacePath}

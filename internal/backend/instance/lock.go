@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path"
+	"path/filepath"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
@@ -19,7 +21,9 @@ const lockLimit = time.Minute
 func (b *Backend) Lock(ctx context.Context, id string, l sandbox.Lock) (out sandbox.LockOutcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockLimit)
 	defer cancel()
-	answer, err := b.agent(id).Lock(ctx, guest.Lock{Path: sandbox.WorkspacePath, ReadOnly: l.ReadOnly, EndWriters: l.EndWriters})
+	req := lockOf(l.Access)
+	req.EndWriters = l.EndWriters
+	answer, err := b.agent(id).Lock(ctx, req)
 	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusNotFound {
 		return out, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it was started by an older carboy, which could lock nothing", id).
 			WithHint("carboy stop %[1]s && carboy start %[1]s", id)
@@ -27,12 +31,31 @@ func (b *Backend) Lock(ctx context.Context, id string, l sandbox.Lock) (out sand
 	if err != nil {
 		return out, err
 	}
-	return sandbox.LockOutcome{Busy: answer.Busy, InWay: writers(answer.Holders), Ended: writers(answer.Ended)}, nil
+	return sandbox.LockOutcome{Busy: answer.Busy, InWay: holders(answer.Holders), Ended: holders(answer.Ended), Now: accessOf(answer.Now)}, nil
 }
 
-func writers(list []guest.Holder) (out []sandbox.Writer) {
+func holders(list []guest.Holder) (out []sandbox.Writer) {
 	for _, h := range list {
-		out = append(out, sandbox.Writer{PID: h.PID, Program: h.Program, Path: h.Path, Mapped: h.Mapped})
+		out = append(out, sandbox.Writer(h))
+	}
+	return out
+}
+
+// lockOf is what the agent is told of a workspace.
+func lockOf(l sandbox.AccessList) guest.Lock {
+	out := guest.Lock{Path: sandbox.WorkspacePath}
+	for _, a := range l {
+		out.Parts = append(out.Parts, guest.Part{Path: path.Join(sandbox.WorkspacePath, a.Path), ReadOnly: a.ReadOnly})
+	}
+	return out
+}
+
+// accessOf is the opposite.
+func accessOf(parts []guest.Part) (out sandbox.AccessList) {
+	for _, p := range parts {
+		if rel, err := filepath.Rel(sandbox.WorkspacePath, p.Path); err == nil {
+			out = append(out, sandbox.Access{Path: rel, ReadOnly: p.ReadOnly})
+		}
 	}
 	return out
 }

@@ -47,8 +47,8 @@ type Config struct {
 	// directories that are there, /tmp, /var/tmp, /dev/shm and the home of User.
 	ReadOnlyRoot bool     `json:"read_only_root,omitempty"`
 	Writable     []string `json:"writable,omitempty"`
-	// Locked are mount points that are read-only for commands from the start, and may be unlocked.
-	Locked []string `json:"locked,omitempty"`
+	// Lock is what of a mount commands can't write to from the start; nil: all of it can be written to.
+	Lock *api.Lock `json:"lock,omitempty"`
 	// NotShown are the directories of the host's PATH that the image lacks.
 	NotShown []string `json:"not_shown,omitempty"`
 	// Network is the sandbox's way out; nil: it has none, and look-ups of names
@@ -97,7 +97,7 @@ func (c Config) validate() error {
 	if len(c.Key) != KeySize {
 		return fmt.Errorf("key: %d bytes instead of %d", len(c.Key), KeySize)
 	}
-	paths := slices.Concat(c.Hide, c.DiskPaths, c.NotShown, c.Tasks, c.Writable, c.Shared, c.Locked)
+	paths := slices.Concat(c.Hide, c.DiskPaths, c.NotShown, c.Tasks, c.Writable, c.Shared)
 	for _, p := range []string{c.Cwd, c.CgroupRoot, c.OOMFile, c.PIDsFile} {
 		if p != "" {
 			paths = append(paths, p)
@@ -116,6 +116,11 @@ func (c Config) validate() error {
 	}
 	if c.User == account.Root && !c.AllowRoot {
 		return errors.New("user: root is not allowed")
+	}
+	if c.Lock != nil {
+		if err := CheckLock(c.Lock); err != nil {
+			return fmt.Errorf("lock: %w", err)
+		}
 	}
 	if err := CheckNetwork(c.Network); err != nil {
 		return fmt.Errorf("network: %w", err)
@@ -143,6 +148,24 @@ const maxProcessors = 8192
 func CheckPath(p string) error {
 	if !path.IsAbs(p) || path.Clean(p) != p {
 		return fmt.Errorf("%q is not a clean absolute path", p)
+	}
+	return nil
+}
+
+// CheckLock refuses parts that are not below their mount, or in no order.
+func CheckLock(l *api.Lock) error {
+	if err := CheckPath(l.Path); err != nil {
+		return err
+	}
+	last := ""
+	for _, p := range l.Parts {
+		if err := CheckPath(p.Path); err != nil {
+			return err
+		}
+		if p.Path != l.Path && !strings.HasPrefix(p.Path, l.Path+"/") || p.Path <= last {
+			return fmt.Errorf("%q can't be a part of %s there", p.Path, l.Path)
+		}
+		last = p.Path
 	}
 	return nil
 }

@@ -18,4 +18,6 @@ const (
 	HoldStop
 	// HoldFree lets the named process go on that HoldStop stopped, or everything.
 	HoldFree
+	// HoldPassed returns 1 where something waits in a unix socket of the named process, among which may be descriptors, else 0.
+	HoldPassed
 )

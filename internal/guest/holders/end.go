@@ -14,10 +14,10 @@ import (
 // endLimit is how long a process may take to be gone once it was killed.
 const endLimit = 5 * time.Second
 
-// End kills a process that has a file of dir open for writing, and waits until it is gone. One that has ended or has
-// none any more is left alone: then ended is false. The process is one of this one's own /proc. Once it is killed,
+// End kills a process that a search finds something of, and waits until it is gone. One that has ended or is not found
+// any more is left alone: then ended is false. The process is one of this one's own /proc. Once it is killed,
 // killed is called: a process that is held can't end before it is let go.
-func End(pid int, dir string, killed func(pid int)) (ended bool, err error) {
+func End(pid int, search Search, killed func(pid int)) (ended bool, err error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return false, nil
@@ -27,7 +27,7 @@ func End(pid int, dir string, killed func(pid int)) (ended bool, err error) {
 	}
 	defer unix.Close(fd)
 	// Its number can't become another's from here on: it is looked at once more.
-	if _, writes := writer(filepath.Join("/proc", strconv.Itoa(pid)), dir); !writes {
+	if _, found := search(filepath.Join("/proc", strconv.Itoa(pid))); !found {
 		return false, nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {

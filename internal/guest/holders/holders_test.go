@@ -2,9 +2,11 @@ package holders_test
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	api "github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/holders"
 )
 
@@ -55,19 +58,19 @@ func TestWriters(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(proc, "16"), 0o755); err != nil { // it has just ended
 		t.Fatal(err)
 	}
-	got, err := holders.Writers(proc, dir)
+	got, err := holders.Find(proc, holders.Writing(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []holders.Holder{
-		{PID: 10, Program: "name of 10", Path: dir + "/written"},
-		{PID: 12, Program: "name of 12", Path: dir + "/a mapped one", Mapped: true},
-		{PID: 15, Program: "name of 15", Path: dir + "/made (deleted)"},
+		{PID: 10, Program: "name of 10", Path: dir + "/written", How: api.HowWrites},
+		{PID: 12, Program: "name of 12", Path: dir + "/a mapped one", How: api.HowMaps},
+		{PID: 15, Program: "name of 15", Path: dir + "/made (deleted)", How: api.HowWrites},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
-	if _, err := holders.Writers(filepath.Join(proc, "none"), dir); err == nil {
+	if _, err := holders.Find(filepath.Join(proc, "none"), holders.Writing(dir)); err == nil {
 		t.Error("no error where there is no /proc")
 	}
 }
@@ -98,14 +101,14 @@ func TestEnd(t *testing.T) {
 	}
 	pid := cmd.Process.Pid
 	said("open\n")
-	found, err := holders.Writers("/proc", dir)
-	if err != nil || len(found) != 1 || found[0].PID != pid || found[0].Path != file || found[0].Mapped || !strings.Contains(found[0].Program, "sh") {
+	found, err := holders.Find("/proc", holders.Writing(dir))
+	if err != nil || len(found) != 1 || found[0].PID != pid || found[0].Path != file || found[0].How != api.HowWrites || !strings.Contains(found[0].Program, "sh") {
 		t.Errorf("found %+v, %v; it is %d", found, err, pid)
 	}
-	if ended, err := holders.End(pid, filepath.Join(dir, "elsewhere"), func(int) {}); ended || err != nil {
+	if ended, err := holders.End(pid, holders.Writing(filepath.Join(dir, "elsewhere")), func(int) {}); ended || err != nil {
 		t.Errorf("one that writes elsewhere: %t, %v", ended, err)
 	}
-	if ended, err := holders.End(pid, dir, func(int) {}); !ended || err != nil {
+	if ended, err := holders.End(pid, holders.Writing(dir), func(int) {}); !ended || err != nil {
 		t.Errorf("one that writes: %t, %v", ended, err)
 	}
 	_ = in.Close()
@@ -113,7 +116,85 @@ func TestEnd(t *testing.T) {
 	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("it ended by %v", err)
 	}
-	if ended, err := holders.End(pid, dir, func(int) {}); ended || err != nil {
+	if ended, err := holders.End(pid, holders.Writing(dir), func(int) {}); ended || err != nil {
 		t.Errorf("one that has ended: %t, %v", ended, err)
+	}
+}
+
+// TestReaching: what a process has of a directory below a read-only mount, by which it could write, is found; what it has of that
+// mount, or elsewhere, is not.
+func TestReaching(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for what, tt := range map[string]struct {
+		script string
+		how    api.How
+	}{
+		"works-there":   {`cd src; cover`, api.HowWorksIn},
+		"reads":         {`exec 7<src/f; cover`, api.HowReaches},
+		"writes":        {`exec 7>>src/f; cover`, api.HowReaches},
+		"directory":     {`exec 7<src; cover`, api.HowReaches},
+		"executes":      {`cp "$(command -v sleep)" src/s; src/s 100 & while ! readlink /proc/$!/exe | grep -q /src/s; do :; done; cover`, ""},
+		"reads-covered": {`cover; exec 7<src/f; cd src`, ""},
+		"deleted":       {`exec 7>src/f; rm src/f; cover`, ""},
+		"elsewhere":     {`cd other; exec 7>f; cd ..; cover`, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := exec.Command("unshare", "--mount", "sh", "-c", `cd "$1"; mkdir src other; echo >src/f
+				cover() { mount --bind "$1/src" "$1/src" && mount -o remount,bind,ro "$1/src"; }
+				eval "$2"; echo done; read _; kill $! 2>/dev/null`, "sh", dir, strings.ReplaceAll(tt.script, "cover", `cover "$1"`))
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stderr = os.Stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = in.Close(); _ = cmd.Wait() }()
+			if b := make([]byte, 5); true {
+				if _, err := io.ReadFull(out, b); err != nil || string(b) != "done\n" {
+					t.Fatalf("it said %q, %v", b, err)
+				}
+			}
+			found, err := holders.Find("/proc", holders.Reaching([]string{dir + "/src"}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = slices.DeleteFunc(found, func(h holders.Holder) bool { return h.How == api.HowPasses }) // this machine's own
+			if tt.how == "" && len(found) > 0 || tt.how != "" && (len(found) != 1 || found[0].PID != cmd.Process.Pid || found[0].How != tt.how) {
+				t.Errorf("found %+v; it is %d, want %q", found, cmd.Process.Pid, tt.how)
+			}
+		})
+	}
+}
+
+// TestLinked: a file with a name outside is found, whatever else it is called inside.
+func TestLinked(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"src/deep", "other"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"src/alone", "src/twice", "src/out", "other/out"} {
+		if err := os.WriteFile(filepath.Join(dir, f), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from, to := range map[string]string{"src/twice": "src/deep/twice", "src/out": "other/link", "other/out": "other/twice"} {
+		if err := os.Link(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := holders.Linked([]string{filepath.Join(dir, "src")})
+	if d := cmp.Diff([]holders.Holder{{Path: filepath.Join(dir, "src/out"), How: api.HowLinked}}, got); err != nil || d != "" {
+		t.Errorf("%v\n-want +got\n%s", err, d)
 	}
 }

@@ -88,6 +88,8 @@ type Jail struct {
 	closed     bool
 	cell       *cell
 	processors []int
+	access     map[string][]Part   // by mount, as SetAccess has it
+	covers     map[string][]string // directories that are mounts for it, or were
 }
 
 // cell is one init with its namespaces and threads. When init dies, which

@@ -69,8 +69,8 @@ type instance struct {
 	limits *sandbox.Limits // what a Resizer gave it
 	disk   int64           // what a Resizer grew its disk to
 
-	locked  bool             // its workspace is read-only, by a Locker or as it was started
-	writers []sandbox.Writer // what is in a Locker's way
+	access  sandbox.AccessList // what is locked, by a Locker or as it was started
+	writers []sandbox.Writer   // what is in a Locker's way
 }
 
 var _ sandbox.Backend = (*Fake)(nil)
@@ -217,7 +217,7 @@ func (f *Fake) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforc
 	b.running, b.hung, b.reason = true, false, ""
 	b.ended = make(chan struct{})
 	b.starts++
-	b.locked, b.writers = sb.Locked, nil
+	b.access, b.writers = sb.Access, nil
 	return f.enforced(), nil
 }
 

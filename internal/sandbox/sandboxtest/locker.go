@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"context"
+	"slices"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -31,26 +32,26 @@ func (f Locker) Lock(ctx context.Context, id string, l sandbox.Lock) (out sandbo
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l.ReadOnly && len(b.writers) > 0 && !b.locked {
+	if len(l.Access) > 0 && len(b.writers) > 0 && !slices.Equal(l.Access, b.access) {
 		if !l.EndWriters {
-			return sandbox.LockOutcome{Busy: true, InWay: b.writers}, nil
+			return sandbox.LockOutcome{Busy: true, InWay: b.writers, Now: b.access}, nil
 		}
 		out.Ended, b.writers = b.writers, nil
 	}
-	b.locked = l.ReadOnly
+	b.access = l.Access
 	return out, nil
 }
 
-// SetWriters says what has files of an instance's workspace open for writing.
+// SetWriters says what is in the way of locking an instance's workspace.
 func (f Locker) SetWriters(id string, list ...sandbox.Writer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.instances[id].writers = list
 }
 
-// Locked reports whether an instance's workspace is read-only.
-func (f Locker) Locked(id string) bool {
+// Locked is what of an instance's workspace is read-only.
+func (f Locker) Locked(id string) sandbox.AccessList {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.instances[id].locked
+	return f.instances[id].access
 }

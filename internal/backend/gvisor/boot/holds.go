@@ -8,6 +8,11 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/mm"
+	"gvisor.dev/gvisor/pkg/sentry/socket/unix"
+	"gvisor.dev/gvisor/pkg/sentry/socket/unix/transport"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+	"gvisor.dev/gvisor/pkg/syserr"
+	"gvisor.dev/gvisor/pkg/waiter"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
@@ -48,6 +53,14 @@ func (h *holds) Prctl(fn kernel.SyscallFn) kernel.SyscallFn {
 				return 0, nil, linuxerr.ESRCH
 			}
 			h.free(other)
+			return 0, nil, nil
+		case control.HoldPassed:
+			if other == nil {
+				return 0, nil, linuxerr.ESRCH
+			}
+			if passed(t, other) {
+				return 1, nil, nil
+			}
 			return 0, nil, nil
 		}
 		return 0, nil, linuxerr.EINVAL
@@ -93,4 +106,46 @@ func (h *holds) free(only *kernel.ThreadGroup) {
 			t.EndExternalStop()
 		}
 	}
+}
+
+// passed reports whether something waits in a unix socket of a process, or somebody to be connected. Whatever is on its way
+// is in such a socket, or in one that is itself on its way.
+func passed(ctx *kernel.Task, tg *kernel.ThreadGroup) bool {
+	for _, t := range ctx.Kernel().RootPIDNamespace().Tasks() {
+		if t.ThreadGroup() != tg {
+			continue
+		}
+		var sockets []transport.Endpoint
+		t.WithMuLocked(func(t *kernel.Task) {
+			if t.FDTable() == nil {
+				return // it has ended
+			}
+			t.FDTable().ForEach(ctx, func(_ int32, file *vfs.FileDescription, _ kernel.FDFlags) bool {
+				if s, ok := file.Impl().(*unix.Socket); ok {
+					sockets = append(sockets, s.Endpoint())
+				}
+				return true
+			})
+		})
+		if slices.ContainsFunc(sockets, func(e transport.Endpoint) bool { return waits(ctx, e) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// waits looks at the first message of a socket, and takes nothing.
+func waits(ctx *kernel.Task, e transport.Endpoint) bool {
+	out, notify, err := e.RecvMsg(ctx, nil, transport.RecvArgs{Peek: true})
+	switch err {
+	case nil:
+		out.Control.Release(ctx)
+		if notify != nil {
+			notify()
+		}
+		return true
+	case syserr.ErrNotConnected: // it may listen
+		return e.Readiness(waiter.EventIn)&waiter.EventIn != 0
+	}
+	return false
 }
