@@ -85,7 +85,7 @@ func lockParts(t *testing.T, s *suite, w *world, l sandbox.Locker) {
 	src := sandbox.AccessList{{Path: "src", ReadOnly: true}}
 	id := w.makeVolume(t, disk.Size{Bytes: 16 << 20, Inodes: 1024})
 	at := volumeAt(id, false)
-	t.Run("directory", func(t *testing.T) {
+	t.Run("apart", func(t *testing.T) {
 		b := w.begin(t, at)
 		b.sh(t, "", partsBegun)
 		for _, user := range s.users() {

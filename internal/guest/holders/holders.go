@@ -1,9 +1,9 @@
 // Package holders finds the processes that are in the way of a directory which is to become read-only: those that have
 // files of it open for writing, or that could write by what they have open.
 //
-// It goes by what /proc says, and by what the kernel answers where it is asked for such a file or directory. A descriptor that is on its
-// way from one process to another through a socket is nobody's there: Linux counts those of a socket; gVisor's kernel is asked whether
-// anything waits in one. What a process calls itself, and its files, is its own word.
+// It goes by what /proc says, and by what the kernel answers where it is asked for such a file or directory. A
+// descriptor that is on its way from one process to another through a socket is nobody's there: Linux counts those of a
+// socket; gVisor's kernel is asked whether anything waits in one. What a process calls itself, and its files, is its own word.
 package holders
 
 import (
