@@ -43,6 +43,13 @@ func (l AccessList) With(dir string, readOnly bool) AccessList {
 	return out
 }
 
+// Locks reports whether something is read-only by l that was not by what was before.
+func (l AccessList) Locks(was AccessList) bool {
+	return slices.ContainsFunc(slices.Concat(l, was, AccessList{{Path: "."}}), func(a Access) bool {
+		return l.ReadOnly(a.Path) && !was.ReadOnly(a.Path)
+	})
+}
+
 // Whole reports whether nothing of the workspace can be written to.
 func (l AccessList) Whole() bool { return len(l) == 1 && l[0] == Access{".", true} }
 

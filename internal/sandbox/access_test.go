@@ -113,3 +113,29 @@ func TestLockPaths(t *testing.T) {
 		}
 	})
 }
+
+// TestAccessListLocks: only what becomes read-only counts.
+func TestAccessListLocks(t *testing.T) {
+	var none sandbox.AccessList
+	all, src := none.With(".", true), none.With("src", true)
+	for _, tt := range []struct {
+		name    string
+		is, was sandbox.AccessList
+		want    bool
+	}{
+		{"nothing", none, none, false},
+		{"the same", src, src, false},
+		{"some", src, none, true},
+		{"all", all, none, true},
+		{"the rest", all, src, true},
+		{"less", src, all, false},
+		{"given back", none, src, false},
+		{"another", none.With("docs", true), src, true},
+		{"a part of it", all.With("src", false).With("src/x", true), all.With("src", false), true},
+		{"less of a part", all.With("src", false), all.With("src", false).With("src/x", true), false},
+	} {
+		if got := tt.is.Locks(tt.was); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}

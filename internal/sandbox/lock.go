@@ -102,6 +102,13 @@ func (m *Manager) LockWorkspace(ctx context.Context, c Caller, ref string, l Loc
 func (l *lives) lockWorkspace(ctx context.Context, c Caller, e *entry, change LockChange) ([]Writer, error) {
 	before := l.registry.record(e)
 	name := before.Spec.Name
+	if err := mayBeSet(before); err != nil {
+		return nil, err
+	}
+	if before.Delegated {
+		return nil, Errorf(Conflict, "sandbox %s: pods have parts of its workspace, and what it can write to follows from that", name).
+			WithHint("carboy pod ls")
+	}
 	locker, err := l.lockerOf(before)
 	if err != nil {
 		return nil, err
@@ -110,40 +117,46 @@ func (l *lives) lockWorkspace(ctx context.Context, c Caller, e *entry, change Lo
 	if err != nil {
 		return nil, err
 	}
-	lock := Lock{Access: access, EndWriters: change.EndWriters}
-	ctx, cancel := detached(ctx)
-	defer cancel()
-	// A daemon that is killed meanwhile leaves a lock that the next one brings about, and an unlock that it undoes.
-	if change.ReadOnly {
-		if err := l.save(ctx, e, before.locked(access)); err != nil {
-			return nil, err
-		}
-	}
-	var out LockOutcome
-	if before.State == StateRunning {
-		out, err = locker.Lock(ctx, before.ID, lock)
-	}
+	out, err := l.setAccess(ctx, e, locker, before.locked(access), change.EndWriters)
 	if err != nil || out.Busy {
-		err = notLocked(err, name, change, out)
-		if serr := l.save(ctx, e, before); serr != nil {
-			l.log.Error("write that a workspace is as it was", "id", before.ID, "error", serr)
-		}
-		return nil, err
-	}
-	if !change.ReadOnly {
-		if err := l.save(ctx, e, before.locked(access)); err != nil {
-			return nil, err
-		}
+		return nil, notLocked(err, name, change, out)
 	}
 	l.noteLock(ctx, c, before, change, out)
 	return out.Ended, nil
 }
 
+// setAccess has what is locked be as a record says, which is written. Where that fails, or something is in the way,
+// all is as before.
+func (l *lives) setAccess(ctx context.Context, e *entry, locker Locker, next *Sandbox, endWriters bool) (out LockOutcome, err error) {
+	before := l.registry.record(e)
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	// A daemon that is killed meanwhile leaves a lock that the next one brings about, and an unlock that it undoes.
+	locks := next.Access.Locks(before.Access)
+	if locks {
+		if err := l.save(ctx, e, next); err != nil {
+			return out, err
+		}
+	}
+	if before.State == StateRunning {
+		out, err = locker.Lock(ctx, before.ID, Lock{Access: next.Access, EndWriters: endWriters})
+	}
+	switch {
+	case err == nil && !out.Busy && !locks:
+		err = l.save(ctx, e, next)
+	case err != nil || out.Busy:
+		if serr := l.save(ctx, e, before); serr != nil {
+			l.log.Error("write that a workspace is as it was", "id", before.ID, "error", serr)
+		}
+	}
+	return out, err
+}
+
 // lockerOf returns what locks a sandbox's workspace, as long as that can be done.
 func (l *lives) lockerOf(sb *Sandbox) (Locker, error) {
 	name := sb.Spec.Name
-	if err := mayBeSet(sb); err != nil {
-		return nil, err
+	if sb.State != StateRunning && sb.State != StateStopped {
+		return nil, mustRun(sb)
 	}
 	if err := sb.Spec.Workspace.lockable(name); err != nil {
 		return nil, err

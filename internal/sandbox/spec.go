@@ -298,6 +298,8 @@ type Sandbox struct {
 	Next *Next `json:"next,omitempty"`
 	// Access is what of its workspace is locked: read-only for what runs inside, until it is unlocked.
 	Access AccessList `json:"locked,omitempty"`
+	// Delegated: pods have parts of its workspace, and Access follows from that: see Manager.Delegate.
+	Delegated bool `json:"delegated,omitempty"`
 }
 
 // Clone returns a copy that shares nothing with sb.

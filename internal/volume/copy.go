@@ -41,17 +41,52 @@ const (
 // It fails with NotFound where there is no such directory, and with Exhausted
 // where there is more than b has.
 func (s *Service) CopyOut(ctx context.Context, owner, id, dir string, to *os.Root, b Bounds) error {
-	if err := s.Has(ctx, owner, id); err != nil {
-		return err
-	}
-	t, err := tree.Find(s.o.State, id)
+	serve, err := s.serving(ctx, owner, id)
 	if err != nil {
 		return err
 	}
-	at := content.Target{ID: id, Owner: owner, Tree: t}
-	ask := func(w http.ResponseWriter, r *http.Request, operation string) { s.content.Serve(w, r, at, operation) }
-	c := copying{serve: ask, from: path.Join("/", dir), to: to, b: b}
+	c := copying{serve: serve, from: path.Join("/", dir), to: to, b: b}
 	return c.dir(ctx, ".", 0)
+}
+
+// serving returns what has a volume's process answer.
+func (s *Service) serving(ctx context.Context, owner, id string) (func(w http.ResponseWriter, r *http.Request, operation string), error) {
+	if err := s.Has(ctx, owner, id); err != nil {
+		return nil, err
+	}
+	t, err := tree.Find(s.o.State, id)
+	if err != nil {
+		return nil, err
+	}
+	at := content.Target{ID: id, Owner: owner, Tree: t}
+	return func(w http.ResponseWriter, r *http.Request, operation string) { s.content.Serve(w, r, at, operation) }, nil
+}
+
+// Look says what is at a path below the root of a volume of owner's, of which no part but the last is a link: "file",
+// "directory", "symlink" and where it leads, or "unknown". The volume's process looks. It fails with NotFound where
+// nothing is there.
+func (s *Service) Look(ctx context.Context, owner, id, rel string) (kind, link string, err error) {
+	serve, err := s.serving(ctx, owner, id)
+	if err != nil {
+		return "", "", err
+	}
+	return look(ctx, serve, rel)
+}
+
+func look(ctx context.Context, serve func(w http.ResponseWriter, r *http.Request, operation string), rel string) (kind, link string, err error) {
+	c := copying{serve: serve, from: "/"}
+	var text bytes.Buffer
+	if err := c.ask(ctx, "/path", rel, url.Values{}, &text, maxListing); err != nil {
+		return "", "", err
+	}
+	var e struct {
+		Type   string `json:"type"`
+		Target string `json:"target"`
+	}
+	if err := json.Unmarshal(text.Bytes(), &e); err != nil {
+		return "", "", c.broken(rel)
+	}
+	return e.Type, e.Target, nil
 }
 
 // copying is one copy. serve has the volume's process answer.

@@ -104,3 +104,21 @@ func wantCopy(t *testing.T, at string) {
 		t.Error("a link leads somewhere")
 	}
 }
+
+// TestLook: what is at a path is told as the volume's process has it; what makes no sense is no answer.
+func TestLook(t *testing.T) {
+	has := answers{
+		"/path /src": `{"type":"directory"}`, "/path /src/a": `{"type":"file"}`, "/path /link": `{"type":"symlink","target":"../etc"}`, "/path /broken": "<html>",
+	}
+	for rel, want := range map[string]struct {
+		kind, link string
+		err        sandbox.Kind
+	}{
+		"src": {"directory", "", ""}, "src/a": {"file", "", ""}, "link": {"symlink", "../etc", ""}, "none": {err: sandbox.NotFound}, "broken": {err: sandbox.Unavailable},
+	} {
+		kind, link, err := look(t.Context(), has.serve, rel)
+		if kind != want.kind || link != want.link || sandbox.KindOf(err) != want.err {
+			t.Errorf("%s: %q, %q, %v", rel, kind, link, err)
+		}
+	}
+}

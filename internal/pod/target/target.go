@@ -1,6 +1,6 @@
 // Package target finds out what a path of a shared workspace really is, as it is seen
-// inside, from an open directory of the host's: links are followed by hand, each part opened beneath
-// that directory, and a link that leads out of it is an error. Nobody's word for a path counts,
+// inside, from an open directory of the host's, or from who has the workspace open: links are followed by hand, each part
+// opened beneath that directory, and a link that leads out of it is an error. Nobody's word inside for a path counts,
 // and no name is looked up twice in a different way.
 //
 // What is not there yet is taken by its name, below what is there. It refuses "..", there, which
@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -28,10 +29,29 @@ var ErrOutside = errors.New("it leads out of the workspace")
 // maxLinks bounds the links on one path, as the kernel does.
 const maxLinks = 40
 
+// Entry is what is at a path.
+type Entry struct {
+	Link string // where it leads; "": it is no link
+	Dir  bool   // it is a directory
+}
+
+// Tree is files that somebody has open.
+type Tree interface {
+	// Look says what is at a path below the top, of which no part but the last is a link. Its error is an fs.ErrNotExist
+	// where nothing is.
+	Look(ctx context.Context, rel string) (Entry, error)
+}
+
 // Workspace is a tree of files, and where it is seen inside.
 type Workspace struct {
-	dir *beneath.Dir
-	at  []string
+	tree  Tree
+	close func() error
+	at    []string
+}
+
+// Of is the workspace that a tree is, seen at a clean absolute path inside.
+func Of(t Tree, at string) *Workspace {
+	return &Workspace{tree: t, close: func() error { return nil }, at: parts(at)}
 }
 
 // Open opens the workspace that lies in a directory of the host's, whose name nobody untrusted
@@ -45,11 +65,13 @@ func Open(dir, at string) (*Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Workspace{dir: d, at: parts(at)}, nil
+	w := Of(opened{d}, at)
+	w.close = d.Close
+	return w, nil
 }
 
 // Close closes the directory.
-func (w *Workspace) Close() error { return w.dir.Close() }
+func (w *Workspace) Close() error { return w.close() }
 
 // parts are the names of a path, without empty ones and ".".
 func parts(p string) (out []string) {
@@ -63,7 +85,7 @@ func parts(p string) (out []string) {
 
 // Resolve is the path by which what p leads to is seen inside, without links. Its error is
 // ErrOutside for one that leads out, and one for people otherwise.
-func (w *Workspace) Resolve(_ context.Context, _ string, p string) (string, error) {
+func (w *Workspace) Resolve(ctx context.Context, _ string, p string) (string, error) {
 	if !path.IsAbs(p) {
 		return "", sandbox.Errorf(sandbox.Invalid, "scope.target must be absolute: %s", scope.Shown(p))
 	}
@@ -73,7 +95,7 @@ func (w *Workspace) Resolve(_ context.Context, _ string, p string) (string, erro
 	}
 	walk := walker{w: w, rest: rest}
 	for len(walk.rest) > 0 {
-		if err := walk.step(); err != nil {
+		if err := walk.step(ctx); err != nil {
 			return "", err
 		}
 	}
@@ -104,7 +126,7 @@ type walker struct {
 }
 
 // step takes the next part.
-func (k *walker) step() error {
+func (k *walker) step(ctx context.Context) error {
 	name := k.rest[0]
 	k.rest = k.rest[1:]
 	if name == ".." {
@@ -115,14 +137,14 @@ func (k *walker) step() error {
 		k.done = next
 		return nil
 	}
-	link, err := readLink(k.w.dir, strings.Join(next, "/"))
+	e, err := k.w.tree.Look(ctx, strings.Join(next, "/"))
 	switch {
-	case errors.Is(err, unix.ENOENT):
+	case errors.Is(err, fs.ErrNotExist):
 		k.gone = true
 	case err != nil:
 		return failed("/"+strings.Join(append(append([]string{}, k.w.at...), next...), "/"), err)
-	case link != "":
-		return k.follow(link)
+	case e.Link != "":
+		return k.follow(e.Link)
 	}
 	k.done = next
 	return nil
@@ -172,28 +194,30 @@ func (k *walker) follow(link string) error {
 	return nil
 }
 
-// readLink is where a name leads, of which nothing but the last part may be a link; "" where
-// it is none. What has something below it has to be a directory.
-func readLink(dir *beneath.Dir, rel string) (string, error) {
-	fd, err := beneath.OpenNoLinks(dir.Fd(), rel, unix.O_PATH|unix.O_NOFOLLOW)
+// opened is a directory of the host's.
+type opened struct{ dir *beneath.Dir }
+
+// Look implements Tree. What has something below it has to be a directory.
+func (o opened) Look(_ context.Context, rel string) (Entry, error) {
+	fd, err := beneath.OpenNoLinks(o.dir.Fd(), rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
-		return "", err
+		return Entry{}, err
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return "", fmt.Errorf("stat: %w", err)
+		return Entry{}, fmt.Errorf("stat: %w", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		return "", nil
+		return Entry{Dir: st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil
 	}
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", buf)
 	if err != nil {
-		return "", fmt.Errorf("read link: %w", err)
+		return Entry{}, fmt.Errorf("read link: %w", err)
 	}
 	if n == 0 {
-		return "", unix.ENOENT
+		return Entry{}, unix.ENOENT
 	}
-	return string(buf[:n]), nil
+	return Entry{Link: string(buf[:n])}, nil
 }
