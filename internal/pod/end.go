@@ -83,7 +83,7 @@ func (r *Registry) end(ctx context.Context, name string) error {
 		return err
 	}
 	if above != "" {
-		if err := r.enforce(ctx, above); err != nil {
+		if err := r.enforce(ctx, above, Enforcing{}); err != nil {
 			return fmt.Errorf("give pod `%s` back what `%s` had: %w", above, name, err)
 		}
 	}
@@ -131,7 +131,7 @@ func (r *Registry) Settle(ctx context.Context) error {
 	}
 	r.mu.Unlock()
 	for _, name := range owed {
-		errs = append(errs, r.enforce(ctx, name))
+		errs = append(errs, r.enforce(ctx, name, Enforcing{}))
 	}
 	r.mu.Lock()
 	r.seq++ // mirrors may be another life's

@@ -136,8 +136,8 @@ func (e *explorer) settled(t *testing.T, w *world, after string) {
 // careless is a world whose wall is told of a demotion and does nothing: the control.
 type careless struct{ *world }
 
-func (c careless) Enforce(ctx context.Context, p record.Pod, s scope.Scope) error {
-	return c.world.Enforce(ctx, p, p.Scope())
+func (c careless) Enforce(ctx context.Context, p record.Pod, s scope.Scope, how pod.Enforcing) error {
+	return c.world.Enforce(ctx, p, p.Scope(), how)
 }
 
 // TestTwoWritersAreSeen is the control: with a wall that demotes nobody, and with a backend that

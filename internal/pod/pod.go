@@ -41,6 +41,7 @@ type Store interface {
 type Launch struct {
 	Config Config
 	Cwd    string // the spawner's; "": the backend's choice
+	Env    map[string]string
 }
 
 // Config is what a child is told of itself. It may stand on a command line: there are no
@@ -80,7 +81,15 @@ type Wall interface {
 	// Enforce returns once the pod can do no more than s allows, at whatever path, and no less. It
 	// is called again with the same. Where it fails, the pod can do nothing that it could not
 	// do before.
-	Enforce(ctx context.Context, p record.Pod, s scope.Scope) error
+	Enforce(ctx context.Context, p record.Pod, s scope.Scope, how Enforcing) error
+}
+
+// Enforcing is how a scope is enforced.
+type Enforcing struct {
+	// EndHolders has what the pod runs ended that could go on writing where the pod may not any more. Otherwise that is an error.
+	EndHolders bool
+	// Ended is told what was ended, in words; nil: nobody.
+	Ended func(what string)
 }
 
 // Resolver finds out what paths of a workspace are: see package target.

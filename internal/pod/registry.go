@@ -26,6 +26,7 @@ type Top struct {
 	Deny      []scope.Rule
 	Bounds    scope.Bounds
 	Segment   string
+	Ref       string // what the backend calls it
 }
 
 // Guard holds a pod's registration: as long as it is open nobody takes the pod for gone.
@@ -50,6 +51,10 @@ func (g *Guard) Close() error {
 	})
 	return g.err
 }
+
+// Leave gives up the guard, and releases nothing: from then on the pod's socket says whether it is there. Close does nothing
+// any more.
+func (g *Guard) Leave() { g.once.Do(func() { g.r.letGo(g.name) }) }
 
 func (r *Registry) guard(name string) *Guard {
 	r.mu.Lock()
@@ -79,7 +84,7 @@ func (r *Registry) Install(ctx context.Context, t Top) (*Guard, error) {
 	defer unlock()
 	p := record.Pod{
 		Name: t.Name, Owner: r.o.Owner, State: record.Live, Confirmed: true, Workspace: t.Workspace, Process: t.Process, Socket: t.Socket,
-		Dir: t.Dir, Bounds: t.Bounds, Segment: t.Segment, CreatedAt: r.o.Clock.Now().UTC(),
+		Dir: t.Dir, Bounds: t.Bounds, Segment: t.Segment, Ref: t.Ref, CreatedAt: r.o.Clock.Now().UTC(),
 	}
 	if p.Allow, err = r.resolve(ctx, "", t.Workspace, t.Allow); err != nil {
 		return nil, err
@@ -91,7 +96,7 @@ func (r *Registry) Install(ctx context.Context, t Top) (*Guard, error) {
 		return nil, err
 	}
 	g := r.guard(t.Name)
-	if err := r.enforce(ctx, t.Name); err != nil {
+	if err := r.enforce(ctx, t.Name, Enforcing{}); err != nil {
 		r.letGo(t.Name)
 		return nil, r.undo(ctx, t.Name, err)
 	}
@@ -122,7 +127,7 @@ func (r *Registry) Share(ctx context.Context, name string, s *scope.Shared) erro
 		r.cells[name] = &cell{shared: s}
 	}
 	r.mu.Unlock()
-	return r.enforce(ctx, name)
+	return r.enforce(ctx, name, Enforcing{})
 }
 
 // resolve returns rules with their targets as they are. spawner is for the text.
@@ -274,7 +279,7 @@ func childrenOf(all []record.Pod, name string) (out []record.Pod) {
 }
 
 // enforce has a pod be able to do what it may, as it is now. One that is not there is no error.
-func (r *Registry) enforce(ctx context.Context, name string) error {
+func (r *Registry) enforce(ctx context.Context, name string, how Enforcing) error {
 	unlock, err := r.walls.lock(ctx, name)
 	if err != nil {
 		return err
@@ -296,7 +301,7 @@ func (r *Registry) enforce(ctx context.Context, name string) error {
 		c.applied = demoted
 	}
 	if r.o.Wall != nil {
-		if err := r.o.Wall.Enforce(ctx, p, s); err != nil {
+		if err := r.o.Wall.Enforce(ctx, p, s, how); err != nil {
 			return err
 		}
 	}

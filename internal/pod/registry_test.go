@@ -428,11 +428,11 @@ func (f *failing) Pods(ctx context.Context, owner string) ([]record.Pod, error) 
 	return f.world.Pods(ctx, owner)
 }
 
-func (f *failing) Enforce(ctx context.Context, p record.Pod, s scope.Scope) error {
+func (f *failing) Enforce(ctx context.Context, p record.Pod, s scope.Scope, how pod.Enforcing) error {
 	if err := fails(&f.walls); err != nil {
 		return err
 	}
-	return f.world.Enforce(ctx, p, s)
+	return f.world.Enforce(ctx, p, s, how)
 }
 
 // TestFails: what fails leaves all as it was, also where the records can't be read for a while.

@@ -43,6 +43,9 @@ type Request struct {
 	Cwd         string
 	Instruction string // default: DefaultInstruction
 	Model       any    // the spawner's; by name, without secrets
+	Program     record.Program
+	Env         map[string]string // what it is started with; it is in no record
+	Parent      Enforcing         // how its spawner's scope becomes less
 }
 
 // Spawn starts a child with a part of its spawner's scope, and gives it its task. Where it fails
@@ -83,7 +86,7 @@ func (r *Registry) reserve(ctx context.Context, q Request) (record.Pod, error) {
 	dir := filepath.Join(r.o.Base, q.Name)
 	p := record.Pod{
 		Name: q.Name, Owner: r.o.Owner, State: record.Reserved, Parent: q.Spawner, Workspace: parent.Workspace, Allow: allow, Bounds: q.Bounds,
-		Dir: dir, Socket: filepath.Join(dir, "sock"), Callback: q.Socket, Token: r.o.Token(), CreatedAt: r.o.Clock.Now().UTC(),
+		Dir: dir, Socket: filepath.Join(dir, "sock"), Callback: q.Socket, Token: r.o.Token(), CreatedAt: r.o.Clock.Now().UTC(), Program: q.Program,
 	}
 	return p, r.admit(ctx, q.Name, func(t *tree.Tree) (tree.Change, error) { return t.Delegate(p) })
 }
@@ -94,7 +97,7 @@ func (r *Registry) raise(ctx context.Context, p record.Pod, q Request) error {
 		return err
 	}
 	p, _ = r.Find(p.Name) // with the bounds that it has under its parent's
-	if err := r.demote(ctx, p); err != nil {
+	if err := r.demote(ctx, p, q.Parent); err != nil {
 		return err
 	}
 	if err := r.o.Step(StepDemoted); err != nil {
@@ -129,11 +132,11 @@ func (r *Registry) raise(ctx context.Context, p record.Pod, q Request) error {
 }
 
 // demote takes from the pod above what the child will write.
-func (r *Registry) demote(ctx context.Context, p record.Pod) error {
+func (r *Registry) demote(ctx context.Context, p record.Pod, how Enforcing) error {
 	if p.Parent == "" {
 		return sandbox.Errorf(sandbox.Conflict, "the pod that spawned `%s` has ended meanwhile", p.Name)
 	}
-	if err := r.enforce(ctx, p.Parent); err != nil {
+	if err := r.enforce(ctx, p.Parent, how); err != nil {
 		return fmt.Errorf("take from pod `%s` what `%s` is to write: %w", p.Parent, p.Name, err)
 	}
 	return nil
@@ -147,7 +150,7 @@ func launch(p record.Pod, q Request) Launch {
 	if c.Instruction == "" {
 		c.Instruction = DefaultInstruction
 	}
-	return Launch{Config: c, Cwd: q.Cwd}
+	return Launch{Config: c, Cwd: q.Cwd, Env: q.Env}
 }
 
 // update writes what is new of a pod.

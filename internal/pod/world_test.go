@@ -130,7 +130,7 @@ func (w *world) ChangePods(_ context.Context, _ string, put []record.Pod, gone [
 	return w.pass("wrote")
 }
 
-func (w *world) Enforce(_ context.Context, p record.Pod, s scope.Scope) error {
+func (w *world) Enforce(_ context.Context, p record.Pod, s scope.Scope, _ pod.Enforcing) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.pass("enforce"); err != nil {

@@ -37,6 +37,25 @@ func (s *SQLite) Pods(ctx context.Context, owner string) (_ []record.Pod, err er
 	return out, rows.Err()
 }
 
+// PodOwners are those who have records of pods, in order.
+func (s *SQLite) PodOwners(ctx context.Context) (_ []string, err error) {
+	defer func() { err = explain(err, s.path, "read pods") }()
+	rows, err := s.records.QueryContext(ctx, `SELECT DISTINCT owner FROM pods ORDER BY owner`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []string
+	for rows.Next() {
+		var owner string
+		if err := rows.Scan(&owner); err != nil {
+			return nil, err
+		}
+		out = append(out, owner)
+	}
+	return out, rows.Err()
+}
+
 // ChangePods puts records of an owner's in their place and deletes others, all of it or nothing.
 // A name without a record is no error.
 func (s *SQLite) ChangePods(ctx context.Context, owner string, put []record.Pod, gone []string) error {

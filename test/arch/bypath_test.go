@@ -120,6 +120,11 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "the host's /proc",
 	},
 	{
+		dir:       "internal/pod/transcript",
+		functions: "Open Log.shorten Remove",
+		why:       "a directory of the daemon's own, which no guest is shown",
+	},
+	{
 		dir:       "internal/pod/mirror",
 		functions: "Shown Write read",
 		why:       "a runtime directory: what tools are shown of records",

@@ -48,9 +48,19 @@ type Pod struct {
 	Process procid.ID `json:"process,omitzero"` // what was started, or adopted it; it says nothing of whether the pod is alive
 	Ref     string    `json:"ref,omitempty"`    // what the backend calls what it started
 	Segment string    `json:"segment,omitempty"`
+	// Program is what it runs, where its backend runs what it is told.
+	Program Program `json:"program,omitzero"`
 	// Confirmed says that it told that it had taken its task.
 	Confirmed bool      `json:"confirmed,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
+}
+
+// Program is what a pod runs.
+type Program struct {
+	Command []string `json:"command,omitempty"` // at each turn
+	Cwd     string   `json:"cwd,omitempty"`     // absolute; "": where its sandbox begins
+	// Isolation is the wall that it asked for; "": its parent's.
+	Isolation string `json:"isolation,omitempty"`
 }
 
 // Scope is what a pod was given, children not looked at.
@@ -63,6 +73,7 @@ func (p Pod) Started() bool { return p.State == Delivering || p.State == Live }
 func (p Pod) Clone() Pod {
 	p.Allow, p.Deny = slices.Clone(p.Allow), slices.Clone(p.Deny)
 	p.Bounds.Secrets = slices.Clone(p.Bounds.Secrets)
+	p.Program.Command = slices.Clone(p.Program.Command)
 	return p
 }
 

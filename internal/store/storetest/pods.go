@@ -20,6 +20,7 @@ import (
 type Pods interface {
 	Pods(ctx context.Context, owner string) ([]record.Pod, error)
 	ChangePods(ctx context.Context, owner string, put []record.Pod, gone []string) error
+	PodOwners(ctx context.Context) ([]string, error)
 }
 
 // Pod returns a record with something in every field. Different n give different names.
@@ -32,6 +33,7 @@ func Pod(n int) record.Pod {
 		Bounds: scope.Bounds{Secrets: []string{"token"}, Until: at},
 		Socket: "/run/pods/p/sock", Callback: "/run/pods/root/sock", Dir: "/run/pods/p", Token: "abc", Ref: "sb_x", Segment: "s",
 		Process: procid.ID{PID: 1, StartTime: 1<<63 + 7, BootID: "b"}, Confirmed: true, CreatedAt: at,
+		Program: record.Program{Command: []string{"agent", "{}"}, Cwd: "/workspace", Isolation: "gvisor"},
 	}
 }
 
@@ -60,6 +62,7 @@ func RunPods(t *testing.T, open func(*testing.T) Pods) {
 		change(t, s, []record.Pod{Pod(2), Pod(1)})
 		want(t, s, owner, Pod(1), Pod(2))
 	})
+	t.Run("owners", func(t *testing.T) { podOwners(t, open(t)) })
 	t.Run("at-once", func(t *testing.T) {
 		s := open(t)
 		change(t, s, []record.Pod{Pod(1), Pod(2)})
@@ -111,6 +114,28 @@ func RunPods(t *testing.T, open func(*testing.T) Pods) {
 	})
 }
 
+func podOwners(t *testing.T, s Pods) {
+	t.Helper()
+	for _, of := range []string{"uid:7", "uid:1000"} {
+		for n := range 2 {
+			p := Pod(n)
+			p.Owner = of
+			if err := s.ChangePods(t.Context(), of, []record.Pod{p}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got, err := s.PodOwners(t.Context()); err != nil || !slices.Equal(got, []string{"uid:1000", "uid:7"}) {
+		t.Errorf("owners are %q, %v", got, err)
+	}
+	if err := s.ChangePods(t.Context(), "uid:1000", nil, []string{"pod-0", "pod-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.PodOwners(t.Context()); err != nil || !slices.Equal(got, []string{"uid:7"}) {
+		t.Errorf("then owners are %q, %v", got, err)
+	}
+}
+
 // Pods implements pod.Store.
 func (m *Memory) Pods(_ context.Context, owner string) ([]record.Pod, error) {
 	m.mu.Lock()
@@ -120,6 +145,19 @@ func (m *Memory) Pods(_ context.Context, owner string) ([]record.Pod, error) {
 		out = append(out, p.Clone())
 	}
 	slices.SortFunc(out, func(a, b record.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// PodOwners are those who have records.
+func (m *Memory) PodOwners(context.Context) (out []string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for owner, all := range m.pods {
+		if len(all) > 0 {
+			out = append(out, owner)
+		}
+	}
+	slices.Sort(out)
 	return out, nil
 }
 

@@ -1,0 +1,211 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	wire "github.com/carboy-sandbox/carboy/client/pod"
+	"github.com/carboy-sandbox/carboy/internal/pod"
+	"github.com/carboy-sandbox/carboy/internal/pod/actor"
+	"github.com/carboy-sandbox/carboy/internal/pod/boxed"
+	"github.com/carboy-sandbox/carboy/internal/pod/record"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/scope"
+)
+
+// Spawn is what a pod is asked for by.
+type Spawn struct {
+	Parent    string // a pod, or a sandbox that becomes one
+	Name      string
+	Task      string
+	Scope     []scope.Rule // targets absolute, or from the workspace on
+	Command   []string     // at each turn
+	Cwd       string
+	Env       map[string]string
+	Isolation string // "": the parent's wall
+	// Network gives it the parent's network and secrets, with the same rules.
+	Network bool
+	Limits  api.Limits    // 0: the parent's
+	TTL     time.Duration // 0: the parent's end
+	// EndHolders ends what runs in the parent and could go on writing where the pod will.
+	EndHolders bool
+}
+
+// Spawn starts a pod with a part of its parent's scope, and gives it its task; it says what it ended for that. See
+// pod.Registry.Spawn.
+func (s *Service) Spawn(ctx context.Context, c sandbox.Caller, q Spawn) (out Pod, ended []string, err error) {
+	p, err := s.of(ctx, c.Owner)
+	if err != nil {
+		return out, nil, err
+	}
+	if err := q.check(); err != nil {
+		return out, nil, err
+	}
+	if q.Scope, err = s.rules(ctx, p, c, q); err != nil {
+		return out, nil, err
+	}
+	q.Parent, err = s.install(ctx, p, c, q.Parent)
+	if err != nil {
+		return out, nil, err
+	}
+	parent, _ := p.Find(q.Parent)
+	r, err := p.Spawn(ctx, pod.Request{
+		Spawner: q.Parent, Name: q.Name, Task: q.Task, Allow: q.Scope, Bounds: q.bounds(parent, time.Now()), Env: q.Env,
+		Program: record.Program{Command: q.Command, Cwd: q.Cwd, Isolation: q.Isolation},
+		Parent:  pod.Enforcing{EndHolders: q.EndHolders, Ended: func(what string) { ended = append(ended, what) }},
+	})
+	if r.Name == "" { // nothing of it is left
+		s.uninstall(ctx, p, q.Parent)
+		return out, ended, err
+	}
+	out, verr := s.view(ctx, p, r)
+	if err == nil {
+		err = verr
+	}
+	return out, ended, err
+}
+
+func (q Spawn) check() error {
+	switch {
+	case !sandbox.ValidName(q.Name):
+		return sandbox.Errorf(sandbox.Invalid, "%.80q is no name for a pod: its sandbox has it, too", q.Name).
+			WithHint("1 to %d of a-z, 0-9 and -, starting with a letter: docs-1", sandbox.MaxName)
+	case q.Name == q.Parent:
+		return sandbox.Errorf(sandbox.Invalid, "spawned pod name `%s` collides with spawner's own name", q.Name)
+	case len(q.Scope) == 0:
+		return sandbox.Errorf(sandbox.Invalid, "scope must not be empty").WithHint("--scope src:write, or --scope .:read")
+	case len(q.Command) == 0 || q.Command[0] == "":
+		return sandbox.Errorf(sandbox.Invalid, "a pod needs a command").WithHint("it is given its task at %s, or on its standard input: -- claude -p %[1]s", actor.Place)
+	case q.Cwd != "" && !path.IsAbs(q.Cwd):
+		return sandbox.Errorf(sandbox.Invalid, "cwd %.200q: not an absolute path", q.Cwd)
+	case q.TTL < 0:
+		return sandbox.Errorf(sandbox.Invalid, "ttl %v: less than nothing", q.TTL)
+	}
+	return nil
+}
+
+func (q Spawn) bounds(parent record.Pod, now time.Time) scope.Bounds {
+	b := scope.Bounds{Limits: q.Limits}
+	if q.Network {
+		b.Network, b.Secrets = parent.Bounds.Network, slices.Clone(parent.Bounds.Secrets)
+	}
+	if q.TTL > 0 {
+		b.Until = now.Add(q.TTL).UTC()
+	}
+	return b
+}
+
+// rules are those that are asked for, with absolute targets. What may be written has to be a directory that is there: a wall
+// can hold nothing else.
+func (s *Service) rules(ctx context.Context, p *pods, c sandbox.Caller, q Spawn) ([]scope.Rule, error) {
+	volume, err := s.workspaceOf(ctx, p, c, q.Parent)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(q.Scope)
+	for i := range out {
+		r := &out[i]
+		if !path.IsAbs(r.Target) {
+			r.Target = path.Join(sandbox.WorkspacePath, r.Target)
+		}
+		r.Target = path.Clean(r.Target)
+		if r.Permission != scope.Write {
+			continue
+		}
+		if !r.Recursive {
+			return nil, boxed.NotRecursive(*r)
+		}
+		if err := s.directory(ctx, c, volume, *r); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// directory refuses a rule whose target is something else than a directory. What lies elsewhere the scopes refuse.
+func (s *Service) directory(ctx context.Context, c sandbox.Caller, volume string, r scope.Rule) error {
+	v := volumes{s.o.Volumes, c.Owner}
+	resolved, err := v.Resolve(ctx, volume, r.Target)
+	if err != nil {
+		return nil // which the registry says
+	}
+	rel := strings.TrimPrefix(strings.TrimPrefix(resolved, sandbox.WorkspacePath), "/")
+	if rel == "" {
+		return nil
+	}
+	e, err := tree{v, volume}.Look(ctx, rel)
+	if err == nil && e.Dir {
+		return nil
+	}
+	what := "it is no directory"
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		what = "there is no such directory"
+	}
+	return sandbox.Errorf(sandbox.Invalid, "scope %s: %s", r, what).
+		WithHint("a pod writes to directories that are there: carboy exec … mkdir -p %s", scope.Shown(r.Target))
+}
+
+// workspaceOf is the volume of a pod, or of a sandbox that is to be one.
+func (s *Service) workspaceOf(ctx context.Context, p *pods, c sandbox.Caller, name string) (string, error) {
+	if r, ok := p.Find(name); ok {
+		return r.Workspace, nil
+	}
+	sb, err := s.o.Sandboxes.Get(ctx, sandbox.Caller{Owner: c.Owner}, name)
+	if err != nil {
+		return "", err
+	}
+	if sb.Spec.Workspace.Mode != sandbox.WorkspaceVolume || sb.Spec.Workspace.ReadOnly {
+		return "", sandbox.Errorf(sandbox.Unsupported, "sandbox %s: pods share a volume, and its workspace is none", sb.Spec.Name).
+			WithHint("carboy volume import DIR NAME, and then carboy create --volume NAME:/workspace")
+	}
+	return sb.Spec.Workspace.Volume, nil
+}
+
+// install makes a pod of a sandbox, unless it is one, and returns its name.
+func (s *Service) install(ctx context.Context, p *pods, c sandbox.Caller, name string) (string, error) {
+	if r, ok := p.Find(name); ok {
+		if p.Liveness(ctx, r) != wire.Gone {
+			return name, nil
+		}
+		if _, err := p.Reap(ctx); err != nil {
+			return "", err
+		}
+	}
+	sb, err := s.o.Sandboxes.Get(ctx, sandbox.Caller{Owner: c.Owner}, name)
+	if err != nil {
+		return "", err
+	}
+	if _, ok := p.Find(sb.Spec.Name); ok { // it was named by its ID
+		return sb.Spec.Name, nil
+	}
+	g, err := p.Install(ctx, pod.Top{
+		Name: sb.Spec.Name, Workspace: sb.Spec.Workspace.Volume, Ref: sb.ID, Bounds: boxed.BoundsOf(sb),
+		Allow: []scope.Rule{{Target: sandbox.WorkspacePath, Permission: scope.Write, Recursive: true}},
+	})
+	if err != nil {
+		return "", fmt.Errorf("make sandbox %s a pod: %w", sb.Spec.Name, err)
+	}
+	g.Leave()
+	return sb.Spec.Name, nil
+}
+
+// uninstall has a pod be a sandbox alone again, where nothing is delegated any more.
+func (s *Service) uninstall(ctx context.Context, p *pods, name string) {
+	r, ok := p.Find(name)
+	if !ok || r.Token != "" || r.Parent != "" || len(p.Children(name)) > 0 {
+		return
+	}
+	err := p.Release(context.WithoutCancel(ctx), name)
+	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
+		s.o.Log.Warn("make a pod a sandbox again", "pod", name, "error", err)
+		return
+	}
+	if err := p.box.Forget(r); err != nil {
+		s.o.Log.Warn("remove what a pod was told", "pod", name, "error", err)
+	}
+}

@@ -1,0 +1,247 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	wire "github.com/carboy-sandbox/carboy/client/pod"
+	"github.com/carboy-sandbox/carboy/internal/pod/record"
+	"github.com/carboy-sandbox/carboy/internal/pod/transcript"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/scope"
+)
+
+// Pod is a pod, as it is now.
+type Pod struct {
+	record.Pod
+	Sandbox  string // its ID; "": it has none any more
+	Volume   string // the name of the workspace's volume
+	Liveness wire.Liveness
+	Status   string // idle or running; "": nothing is known of it
+	Turns    int
+	Children []string
+	Writable []string // the directories of its scope that it can write to now, and are in no other
+}
+
+// Get returns a pod.
+func (s *Service) Get(ctx context.Context, c sandbox.Caller, name string) (Pod, error) {
+	p, r, err := s.find(ctx, c, name)
+	if err != nil {
+		return Pod{}, err
+	}
+	return s.view(ctx, p, r)
+}
+
+// List returns a caller's pods, in the order of their names. Those that are gone are ended, and listed once more.
+func (s *Service) List(ctx context.Context, c sandbox.Caller) ([]Pod, error) {
+	p, err := s.of(ctx, c.Owner)
+	if err != nil {
+		return nil, err
+	}
+	gone, err := p.Reap(ctx)
+	if err != nil {
+		s.o.Log.Warn("end pods that are gone", "error", err)
+	}
+	out := []Pod{}
+	for _, r := range p.All() {
+		one, err := s.view(ctx, p, r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
+	for _, r := range gone {
+		if r.Token != "" {
+			out = append(out, Pod{Pod: r, Liveness: wire.Gone})
+		}
+		s.uninstall(ctx, p, r.Parent)
+	}
+	slices.SortFunc(out, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+func (s *Service) find(ctx context.Context, c sandbox.Caller, name string) (*pods, record.Pod, error) {
+	p, err := s.of(ctx, c.Owner)
+	if err != nil {
+		return nil, record.Pod{}, err
+	}
+	r, ok := p.Find(name)
+	if !ok {
+		return nil, r, sandbox.Errorf(sandbox.NotFound, "no spawned pod named `%.80s`", name).WithHint("carboy pod ls")
+	}
+	return p, r, nil
+}
+
+func (s *Service) view(ctx context.Context, p *pods, r record.Pod) (Pod, error) {
+	out := Pod{Pod: r, Liveness: p.Liveness(ctx, r)}
+	for _, c := range p.Children(r.Name) {
+		out.Children = append(out.Children, c.Name)
+	}
+	effective := p.Effective(r.Name)
+	for _, w := range scope.Writes(effective.Allow) {
+		if effective.IsWritable(w.Target) {
+			out.Writable = append(out.Writable, w.Target)
+		}
+	}
+	sb, err := p.box.Sandbox(ctx, r)
+	if err != nil {
+		return out, nil // Liveness says so
+	}
+	out.Sandbox, out.Volume = sb.ID, sb.Spec.Workspace.VolumeName
+	if len(r.Program.Command) == 0 {
+		return out, nil
+	}
+	a, err := p.box.Actor(r)
+	if err == nil {
+		out.Status, out.Turns = a.Status()
+	}
+	return out, err
+}
+
+// timeTalk is how long a pod may take to take what it is sent: its sandbox may have to be started.
+const timeTalk = 20 * time.Second
+
+// Send gives a pod its next task. One that is at its last is a Conflict.
+func (s *Service) Send(ctx context.Context, c sandbox.Caller, name, message string) error {
+	p, r, err := s.find(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeTalk, sandbox.Errorf(sandbox.Unavailable, "pod `%s` said nothing of it within %v", name, timeTalk))
+	defer cancel()
+	conn, err := p.box.Dial(ctx, r)
+	if wire.LivenessOf(err) == wire.Gone {
+		return unreachable(name)
+	}
+	if err == nil {
+		err = wire.Deliver(ctx, wire.NewConn(conn, wire.Options{MaxLine: maxHeard}), []wire.Segment{wire.Text(message)})
+	}
+	said, ok := errors.AsType[*wire.Error](err)
+	switch {
+	case ok && said.Code == wire.CodeAlreadyRunning:
+		return sandbox.Errorf(sandbox.Conflict, "pod `%s` is already running a turn; wait for it to finish and retry", name)
+	case ok:
+		return sandbox.Errorf(sandbox.Conflict, "pod `%s` rejected the run with %s: %s", name, said.Code, said.Message)
+	}
+	return err
+}
+
+const maxHeard = 64 << 10 // bytes of a line that is read of a pod that is sent something
+
+func unreachable(name string) error {
+	return sandbox.Errorf(sandbox.Unavailable, "pod `%s` is stopped (unreachable)", name).WithHint("carboy pod stop %s gives back what it had", name)
+}
+
+// Output is what a pod has said.
+type Output struct {
+	Text   string
+	First  int // the number of the first entry that was there; more than was asked for: older ones are not kept
+	Next   int // what to ask for next
+	Status string
+	// Failed says why the newest turn that has ended did not go well; "": it did.
+	Failed string
+}
+
+// Unread asks for what was not read before.
+const Unread = -1
+
+// Output returns what a pod has said from an entry on, or, with Unread, since the last time that was asked. Where wait is set and that
+// is nothing, it waits for more as long as a turn is under way.
+func (s *Service) Output(ctx context.Context, c sandbox.Caller, name string, from int, wait bool) (out Output, err error) {
+	p, r, err := s.find(ctx, c, name)
+	if err != nil {
+		return out, err
+	}
+	if _, err := p.box.Sandbox(ctx, r); err != nil {
+		return out, unreachable(name)
+	}
+	a, err := p.box.Actor(r)
+	if err != nil {
+		return out, err
+	}
+	for {
+		news := a.News()
+		status, _ := a.Status()
+		if out, err = p.output(a.Log(), r, from); err != nil || !wait || out.Text != "" || status != wire.StatusRunning {
+			out.Status = status
+			return out, err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return out, context.Cause(ctx)
+		}
+	}
+}
+
+// output reads a transcript.
+func (p *pods) output(log *transcript.Log, r record.Pod, from int) (out Output, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := r.Name + r.Token
+	at := from
+	if from == Unread {
+		at = p.read[key]
+	}
+	var text strings.Builder
+	turn := 0
+	out.First, out.Next, err = log.Read(at, func(_ int, e transcript.Entry) error {
+		switch e.Kind {
+		case transcript.Assistant:
+			if turn != 0 && turn != e.Turn {
+				text.WriteString("\n")
+			}
+			turn = e.Turn
+			text.WriteString(e.Text)
+		case transcript.End:
+			out.Failed = ""
+			if e.Result == transcript.Failed || e.Result == transcript.Lost {
+				out.Failed = e.Text
+			}
+		}
+		return nil
+	})
+	if err == nil && from == Unread {
+		p.read[key] = out.Next
+	}
+	out.Text = text.String()
+	return out, err
+}
+
+// Stop ends a pod, and what runs in its sandbox; its parent has back what it had. It says what that is.
+func (s *Service) Stop(ctx context.Context, c sandbox.Caller, name string) (reclaimed []scope.Rule, err error) {
+	p, r, err := s.find(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	if r.Token == "" {
+		return nil, sandbox.Errorf(sandbox.Conflict, "`%s` is a sandbox that pods were spawned from: nobody delegated to it", name).
+			WithHint("stop its pods, or the sandbox: carboy stop %s", name)
+	}
+	if err := p.Release(ctx, name); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	delete(p.read, r.Name+r.Token)
+	p.mu.Unlock()
+	s.uninstall(ctx, p, r.Parent)
+	return r.Allow, nil
+}
+
+// Summary is what a model is told of a stop.
+func Summary(name string, reclaimed []scope.Rule) string {
+	what := "(none)"
+	if len(reclaimed) > 0 {
+		texts := make([]string, len(reclaimed))
+		for i, r := range reclaimed {
+			texts[i] = r.String()
+		}
+		what = strings.Join(texts, ", ")
+	}
+	return fmt.Sprintf("stopped pod `%s`; reclaimed scope: %s", name, what)
+}
