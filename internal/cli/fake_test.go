@@ -62,6 +62,9 @@ type fakeDaemon struct {
 	secrets []fakeSecret
 	keys    []api.Key
 	volumes []api.Volume
+	pods    []api.Pod
+	said    []string // by pods
+	heard   int      // how much of that was read
 	fakeSessions
 	fakeActions
 }
@@ -108,7 +111,7 @@ func newFake(dir string) (*fakeDaemon, error) {
 		"/v1/sandboxes/{id}/guest/{rest...}":       d.toGuest,
 	}
 	for _, more := range []map[string]func(http.ResponseWriter, *http.Request) error{
-		d.imageRoutes(), d.snapshotRoutes(), d.netRoutes(), d.keyRoutes(), d.approvalRoutes(), d.volumeRoutes(), d.diskRoutes(), d.templateRoutes(), d.sessionRoutes(), d.actionRoutes(),
+		d.imageRoutes(), d.snapshotRoutes(), d.netRoutes(), d.keyRoutes(), d.approvalRoutes(), d.volumeRoutes(), d.podRoutes(), d.diskRoutes(), d.templateRoutes(), d.sessionRoutes(), d.actionRoutes(),
 	} {
 		maps.Copy(routes, more)
 	}

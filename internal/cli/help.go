@@ -65,7 +65,7 @@ func helpGroups() [][]string {
 		{"shell", "service"},
 		{"ls", "inspect", "logs", "attach", "ps", "wait", "kill", "stats", "set", "stop", "pause", "start", "rm"},
 		{"net", "policy", "approve", "git", "secret", "key", "project", "manifest"},
-		{"image", "snapshot", "template", "volume", "workspace", "disk", "df", "prune"},
+		{"image", "snapshot", "template", "volume", "workspace", "pod", "disk", "df", "prune"},
 		{"session", "langbot"},
 		{"serve", "daemon", "doctor", "version", "completion", "uninstall", "help"},
 	}

@@ -114,6 +114,7 @@ func verbs() []verb {
 		{"key", (*app).keyCommand},
 		{"volume", (*app).volumeCommand},
 		{"workspace", (*app).workspaceCommand},
+		{"pod", (*app).podCommand},
 		{"disk", (*app).diskCommand},
 		{"df", (*app).dfCommand},
 		{"prune", (*app).pruneCommand},

@@ -33,9 +33,6 @@ import (
 )
 
 const (
-	// adoptHead is how long adopting may take before requests are served
-	// beside it.
-	adoptHead = 2 * time.Second
 	// shortGrace is for answers that are nearly there when the daemon leaves,
 	// longGrace for what its end interrupts.
 	shortGrace = 300 * time.Millisecond
@@ -98,6 +95,7 @@ type daemon struct {
 	server    *server.Server
 	templates *template.Service
 	sessions  *sessionRuntime // nil: there are none
+	pods      pods
 	doorways  doorways
 	browsers  *browsers
 	stop      context.CancelCauseFunc
@@ -251,6 +249,8 @@ func (d *daemon) doors(ctx context.Context, p parts) (_ server.Options, err erro
 		p.vols.bind(d.manager, p.book)
 		p.vols.service.Live(serve.Tenants.Lives)
 		serve.Volumes, dialect.Volumes = p.vols.service, p.vols.service
+		d.pods = pods{d.newPods(p.db, p.vols.service)}
+		serve.Pods = d.pods.Service
 	}
 	if d.templates, err = d.newTemplates(p.db.Templates(), p.kept, p.book, serve.Tenants.Lives); err != nil {
 		return serve, err
@@ -322,40 +322,12 @@ func (d *daemon) run(ctx context.Context) error {
 		}
 	}
 	d.sessions.close()
+	d.pods.close()
 	d.templates.Close() // builds end while their sandboxes can be removed
 	d.manager.Close()
 	stopTending()
 	tending.Wait()
 	return err
-}
-
-// adopt takes over what an earlier daemon left: sandboxes, and then what builds
-// need of them.
-func (d *daemon) adopt(ctx context.Context) error {
-	if err := d.manager.Adopt(ctx); err != nil {
-		return err
-	}
-	if err := d.templates.Open(ctx); err != nil {
-		return fmt.Errorf("open templates: %w", err)
-	}
-	return d.sessions.open(ctx)
-}
-
-// adoptFirst gives adopting a head start, and reports whether it is done.
-func (d *daemon) adoptFirst(ctx context.Context, adopted <-chan error) (done bool, err error) {
-	head := time.NewTimer(adoptHead)
-	defer head.Stop()
-	select {
-	case err := <-adopted:
-		if err != nil {
-			return true, fmt.Errorf("adopt sandboxes: %w", err)
-		}
-		return true, nil
-	case <-head.C:
-		return false, nil
-	case <-ctx.Done():
-		return false, nil // serve ends at once
-	}
 }
 
 // listen opens the unix socket, and the TCP address where there is one.

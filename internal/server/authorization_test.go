@@ -1,14 +1,10 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,11 +14,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
-	"github.com/carboy-sandbox/carboy/internal/store"
-	"github.com/carboy-sandbox/carboy/internal/template"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/tenant/team"
-	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
 // access is what a route asks of whom.
@@ -175,6 +168,12 @@ var routesOfTeams = map[string]access{
 	"DELETE /v1/volumes/{ref}":                       {key.Manage, "/v1/volumes/VOL", "", 204, 404},
 	"POST /v1/volumes/{ref}/changes":                 {key.Read, "/v1/volumes/disk/changes", `{}`, 409, 404},
 	"GET /v1/volumes/{ref}/archive":                  {key.Exec, "/v1/volumes/disk/archive", "", 200, 404},
+	"GET /v1/pods":                                   {key.Read, "", "", 200, 200},
+	"POST /v1/pods":                                  {key.Manage, "", `{"parent":"lead","name":"x"}`, 201, 404},
+	"GET /v1/pods/{name}":                            {key.Read, "/v1/pods/writer", "", 200, 404},
+	"DELETE /v1/pods/{name}":                         {key.Manage, "/v1/pods/writer", "", 200, 404},
+	"POST /v1/pods/{name}/messages":                  {key.Exec, "/v1/pods/writer/messages", `{"message":"x"}`, 204, 404},
+	"GET /v1/pods/{name}/output":                     {key.Exec, "/v1/pods/writer/output?from=0&wait=1", "", 200, 404},
 	"/v1/sandboxes/{id}/guest/{path...}":             {key.Exec, "/v1/sandboxes/BOX/guest/health", "", 200, 404},
 	"POST /v1/sessions":                              {key.Manage, "", `{"session_id":"mine"}`, 200, 200},
 	"GET /v1/sessions":                               {key.Read, "", "", 200, 200},
@@ -254,37 +253,6 @@ func newEstate(t *testing.T, opts func(*server.Options)) *estate {
 	w.Start()
 	w.fill(t)
 	return w
-}
-
-func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server.Options, d *e2b.Options) {
-	db, err := store.Open(t.Context(), filepath.Join(dir, "templates.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	s, err := template.New(template.Options{
-		Store: db.Templates(), Manager: m, Dir: dir,
-		Guest: func(func(context.Context) (net.Conn, error)) template.Guest { return noGuest{} },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	v, err := volume.Open(volume.Options{
-		State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Size: volume.MinSize,
-		Launch: func(*exec.Cmd) error { return errors.New("no process") }, Roles: idleRoles{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Bind(m)
-	t.Cleanup(v.Close)
-	o.Templates, o.TemplateCache, o.Volumes, o.Approvals = s, s, v, asked(db, acme, 2)
-	d.Templates, d.Volumes = s, v
-	o.Sessions = &fakeSessions{keys: map[string]bool{acme + " alice": true, acme + " bob": true, acme + " carol": true}}
 }
 
 // fill makes one of everything for the first team.

@@ -115,6 +115,7 @@ type Options struct {
 	Images  Images  // nil: only the machine's own programs
 	Secrets Secrets // nil: only those that come with a sandbox
 	Volumes Volumes // nil: none
+	Pods    Pods    // nil: none
 	// Approvals has what sandboxes ask people; nil: they ask nothing.
 	Approvals Approvals
 	// Sessions keeps sandboxes for who names them by keys of their own; nil: none.

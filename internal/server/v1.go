@@ -36,6 +36,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	network := networkAPI{m: s.o.Manager, log: s.log, sandboxes: sandboxes}
 	metrics := metricsAPI{m: s.o.Manager, sessions: s.o.SessionMetrics, log: s.log}
 	keys, secrets := keyAPI{s.o.Ring}, secretAPI{s.o.Secrets}
+	pods := podAPI{s.o.Pods}
 	for _, r := range append(append(s.sessionRoutes(), s.actionRoutes()...), []endpoint{
 		{"GET /v1/version", key.Read, s.getVersion},
 		{"GET /v1/status", key.Read, s.getStatus},
@@ -98,6 +99,12 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"POST /v1/volumes/{ref}/changes", key.Read, volumes.changes},
 		{"GET /v1/volumes/{ref}/archive", key.Exec, volumes.export},
 		{"/v1/sandboxes/{id}/guest/{path...}?", key.Exec, s.ingress.ServeOwner},
+		{"GET /v1/pods", key.Read, pods.handle(pods.list)},
+		{"POST /v1/pods", key.Manage, pods.handle(pods.spawn)},
+		{"GET /v1/pods/{name}", key.Read, pods.handle(pods.get)},
+		{"DELETE /v1/pods/{name}", key.Manage, pods.handle(pods.stop)},
+		{"POST /v1/pods/{name}/messages", key.Exec, pods.handle(pods.send)},
+		{"GET /v1/pods/{name}/output?", key.Exec, pods.handle(pods.output)},
 		{"GET /v1/images?", key.Read, images.list},
 		{"DELETE /v1/images?", key.Manage, images.remove},
 		{"POST /v1/images/pull", key.Manage, images.pull},

@@ -20,7 +20,7 @@ var (
 	stateNames = []string{
 		"boxes", "trash", "gates", "git", "box", "sessions", "audit", "templates", "snapshots", "volumes", "images", "secrets",
 		"netlogs", "disks", "projects", "programs", "told", "open-port", "applied", "shown", "synced", "fetch", "git-*.tar", ".carboy-doctor-*",
-		"carboy.db", "carboy.db-*", "carboy.db.*",
+		"pods", "carboy.db", "carboy.db-*", "carboy.db.*",
 		"daemon.log", "daemon.log.old", "daemon.pid", "daemon.lock",
 	}
 	cacheNames  = []string{"disk", "guest", "hostimage", "images", "run", ".carboy-doctor-*"}

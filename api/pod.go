@@ -1,0 +1,80 @@
+package api
+
+import "time"
+
+// PodRequest is the body of POST /v1/pods, which spawns a pod: a sandbox with a part of what its parent may write of the
+// volume that they share.
+type PodRequest struct {
+	Parent string `json:"parent"` // a pod, or a sandbox whose workspace is a volume
+	Name   string `json:"name"`   // of the pod, and of its sandbox
+	Task   string `json:"task"`
+	// Scope is what it may do with the workspace. What it may write the parent can't write until the pod has stopped.
+	Scope []PodRule `json:"scope"`
+	// Command is run at each turn: what the pod is given replaces each {} of it, or is its standard input.
+	Command   []string          `json:"command"`
+	Cwd       string            `json:"cwd,omitempty"`       // absolute; default: the workspace
+	Env       map[string]string `json:"env,omitempty"`       // of its sandbox
+	Isolation string            `json:"isolation,omitempty"` // the parent's wall, or a stronger one; default: the parent's
+	// Network is "off", or "parent": the parent's, with its rules and secrets. Default: off.
+	Network    string  `json:"network,omitempty"`
+	Limits     *Limits `json:"limits,omitempty"`      // none above the parent's; default: the parent's
+	TTLSeconds int64   `json:"ttl_seconds,omitempty"` // then it is stopped; default: as long as the parent has
+	// EndWriters ends what runs in the parent and could go on writing where the pod may. Otherwise that is 409, which names it.
+	EndWriters bool `json:"end_writers,omitempty"`
+}
+
+// PodRule says what a pod may do at a path of the workspace.
+type PodRule struct {
+	Target     string `json:"target"`              // as it is seen inside, or from the workspace on
+	Permission string `json:"permission"`          // read or write
+	Recursive  *bool  `json:"recursive,omitempty"` // with all below; default: true
+}
+
+// PodSpawned is the answer.
+type PodSpawned struct {
+	Pod   Pod      `json:"pod"`
+	Ended []string `json:"ended,omitempty"` // what EndWriters ended, in words
+}
+
+// Pod is an agent to which a part of a workspace was delegated, or a sandbox that delegated. GET /v1/pods lists the caller's.
+type Pod struct {
+	Name    string `json:"name"`
+	Parent  string `json:"parent,omitempty"`  // who delegated to it; absent: nobody
+	Sandbox string `json:"sandbox,omitempty"` // its ID; absent: there is none any more
+	Volume  string `json:"volume,omitempty"`  // the workspace's, by its name
+	// State is "reserved" while it is made, "delivering" while it is given its task, "live", and "ending".
+	State    string `json:"state"`
+	Liveness string `json:"liveness"` // "alive", "gone" or "unknown"
+	// Status is "idle" or "running"; absent: it runs nothing of its own.
+	Status string    `json:"status,omitempty"`
+	Turns  int       `json:"turns,omitempty"`
+	Scope  []PodRule `json:"scope"` // what it was given
+	// Writable are the directories of its scope that it can write to now; what its children have of them is theirs.
+	Writable  []string  `json:"writable"`
+	Children  []string  `json:"children"`
+	Command   []string  `json:"command,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// PodMessage is the body of POST /v1/pods/{name}/messages, which begins the pod's next turn. While one is under way it is 409.
+type PodMessage struct {
+	Message string `json:"message"`
+}
+
+// PodOutput is the answer of GET /v1/pods/{name}/output: what the pod has said from the entry that the parameter from names; without one,
+// since it was asked for so the last time. Where the parameter wait is 1 and that is nothing, the answer waits for more as long as a turn is
+// under way.
+type PodOutput struct {
+	Text   string `json:"text"`
+	First  int    `json:"first"` // the first entry that was there: older ones are not kept
+	Next   int    `json:"next"`  // from, the next time
+	Status string `json:"status"`
+	Failed string `json:"failed,omitempty"` // why the newest turn that ended did not go well
+}
+
+// PodStopped is the answer of DELETE /v1/pods/{name}.
+type PodStopped struct {
+	Name      string    `json:"name"`
+	Reclaimed []PodRule `json:"reclaimed"` // what its parent has back
+	Summary   string    `json:"summary"`   // the same in words
+}

@@ -1,0 +1,37 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/carboy-sandbox/carboy/internal/pod/service"
+	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/volume"
+)
+
+// pods are the agents that sandboxes have spawned, or none: without volumes there are none.
+type pods struct{ *service.Service }
+
+func (d *daemon) newPods(db *store.SQLite, volumes *volume.Service) *service.Service {
+	return service.New(service.Options{
+		Store: db, Sandboxes: d.manager, Volumes: volumes, Dir: filepath.Join(d.cfg.Dirs.State, "pods"), Log: d.log,
+	})
+}
+
+// adopt takes over those of an earlier daemon. The manager has adopted their sandboxes.
+func (p pods) adopt(ctx context.Context) error {
+	if p.Service == nil {
+		return nil
+	}
+	if err := p.Adopt(ctx); err != nil {
+		return fmt.Errorf("adopt pods: %w", err)
+	}
+	return nil
+}
+
+func (p pods) close() {
+	if p.Service != nil {
+		p.Close()
+	}
+}
