@@ -80,6 +80,9 @@ func (s *Service) Adopt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := p.Settle(ctx); err != nil {
+			s.o.Log.Warn("finish what was begun with pods", "error", err)
+		}
 		for _, one := range p.All() {
 			if one.State != record.Live && one.State != record.Delivering {
 				continue
@@ -126,9 +129,6 @@ func (s *Service) of(ctx context.Context, owner string) (*pods, error) {
 		return nil, err
 	}
 	p.Registry = r
-	if err := r.Settle(ctx); err != nil {
-		s.o.Log.Warn("finish what was begun with pods", "error", err)
-	}
 	s.owners[owner] = p
 	return p, nil
 }

@@ -33,6 +33,7 @@ type fakeSandboxes struct {
 	created int
 	busy    map[string]bool // names of sandboxes whose workspace is in use
 	full    bool            // no other can be created
+	away    bool            // their records are not read yet
 }
 
 func (f *fakeSandboxes) add(name string, w sandbox.Workspace) *sandbox.Sandbox {
@@ -47,7 +48,12 @@ func (f *fakeSandboxes) add(name string, w sandbox.Workspace) *sandbox.Sandbox {
 	return sb
 }
 
+var errAway = sandbox.Errorf(sandbox.Unavailable, "the daemon is starting")
+
 func (f *fakeSandboxes) find(ref string) (*sandbox.Sandbox, error) {
+	if f.away {
+		return nil, errAway
+	}
 	for _, sb := range f.all {
 		if sb.ID == ref || sb.Spec.Name == ref {
 			return sb, nil
@@ -83,6 +89,9 @@ func (f *fakeSandboxes) Get(_ context.Context, _ sandbox.Caller, ref string) (*s
 func (f *fakeSandboxes) List(_ context.Context, _ sandbox.Caller, filter sandbox.Filter) (out []*sandbox.Sandbox, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.away {
+		return nil, errAway
+	}
 	for _, sb := range f.all {
 		if sb.Spec.Labels[boxed.Label] == filter.Labels[boxed.Label] {
 			out = append(out, sb.Clone())
