@@ -316,7 +316,7 @@ func TestConformance(t *testing.T) {
 	if !slices.Equal(cases, seed) {
 		t.Errorf("rows %q, want %q", cases, seed)
 	}
-	tests := regexp.MustCompile("`((?:internal|client)/[\\w/]+)\\.(Test\\w+)(?:/([\\w-]+))?`").FindAllStringSubmatch(string(raw), -1)
+	tests := regexp.MustCompile("`((?:internal|client|test)/[\\w/]+)\\.(Test\\w+)(?:/([\\w-]+))?`").FindAllStringSubmatch(string(raw), -1)
 	if len(tests) < 20 {
 		t.Errorf("only %d tests are named", len(tests))
 	}
