@@ -11,7 +11,10 @@ type PodRequest struct {
 	// Scope is what it may do with the workspace. What it may write the parent can't write until the pod has stopped.
 	Scope []PodRule `json:"scope"`
 	// Command is run at each turn: what the pod is given replaces each {} of it, or is its standard input.
-	Command   []string          `json:"command"`
+	Command []string `json:"command"`
+	// Protocol says that Command speaks the pods' protocol itself: it is started once, and has to listen at the socket that CARBOY_POD_SOCKET
+	// names.
+	Protocol  bool              `json:"protocol,omitempty"`
 	Cwd       string            `json:"cwd,omitempty"`       // absolute; default: the workspace
 	Env       map[string]string `json:"env,omitempty"`       // of its sandbox
 	Isolation string            `json:"isolation,omitempty"` // the parent's wall, or a stronger one; default: the parent's
@@ -19,8 +22,19 @@ type PodRequest struct {
 	Network    string  `json:"network,omitempty"`
 	Limits     *Limits `json:"limits,omitempty"`      // none above the parent's; default: the parent's
 	TTLSeconds int64   `json:"ttl_seconds,omitempty"` // then it is stopped; default: as long as the parent has
+	// Budget is what all pods below it may have together.
+	Budget *PodBudget `json:"budget,omitempty"`
 	// EndWriters ends what runs in the parent and could go on writing where the pod may. Otherwise that is 409, which names it.
 	EndWriters bool `json:"end_writers,omitempty"`
+}
+
+// PodBudget bounds what stands below a pod. 0: nothing but the budgets of those above.
+type PodBudget struct {
+	Pods   int     `json:"pods,omitempty"`   // how many there are at once
+	Depth  int     `json:"depth,omitempty"`  // how many stand one below the other; 1: its own pods spawn none
+	CPUs   float64 `json:"cpus,omitempty"`   // the sum of their limits
+	Memory int64   `json:"memory,omitempty"` // bytes; the sum of their limits
+	PIDs   int64   `json:"pids,omitempty"`   // the sum of their limits
 }
 
 // PodRule says what a pod may do at a path of the workspace.
@@ -50,8 +64,10 @@ type Pod struct {
 	Turns  int       `json:"turns,omitempty"`
 	Scope  []PodRule `json:"scope"` // what it was given
 	// Writable are the directories of its scope that it can write to now; what its children have of them is theirs.
-	Writable  []string  `json:"writable"`
-	Children  []string  `json:"children"`
+	Writable []string `json:"writable"`
+	Children []string `json:"children"`
+	// Others are the sandboxes that have its workspace, and are no pods: nothing keeps them from writing where it does.
+	Others    []string  `json:"others,omitempty"`
 	Command   []string  `json:"command,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 }
@@ -66,8 +82,9 @@ type PodMessage struct {
 // under way.
 type PodOutput struct {
 	Text   string `json:"text"`
-	First  int    `json:"first"` // the first entry that was there: older ones are not kept
-	Next   int    `json:"next"`  // from, the next time
+	First  int    `json:"first"`          // the first entry that was there: older ones are not kept
+	Next   int    `json:"next"`           // from, the next time
+	More   bool   `json:"more,omitempty"` // there is more already
 	Status string `json:"status"`
 	Failed string `json:"failed,omitempty"` // why the newest turn that ended did not go well
 }

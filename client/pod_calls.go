@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client/pod"
 )
 
 func podPath(name, below string) string { return "/v1/pods/" + url.PathEscape(name) + below }
@@ -47,6 +48,15 @@ func (c *Client) PodOutput(ctx context.Context, name string, from int, wait bool
 		q.Set("wait", "1")
 	}
 	return ask[api.PodOutput](ctx, c, http.MethodGet, podPath(name, "/output?")+q.Encode(), nil)
+}
+
+// AttachPod connects to a pod, in its own protocol. The caller closes the connection; the pod goes on.
+func (c *Client) AttachPod(ctx context.Context, name string) (*pod.Conn, error) {
+	conn, err := c.become(ctx, http.MethodGet, podPath(name, "/attach"), "carboy-pod")
+	if err != nil {
+		return nil, err
+	}
+	return pod.NewConn(conn, pod.Options{}), nil
 }
 
 // StopPod ends a pod; its parent has back what it had.

@@ -24,6 +24,13 @@ type Network struct {
 // request and its reply follow. See package action.
 const ActionsTarget = "actions.carboy:5005"
 
+// SocketTarget is what a CONNECT to the agent names for a unix socket inside, whose path the header SocketHeader has, escaped as in
+// a query. Where nobody listens there, the answer is 404.
+const (
+	SocketTarget = "socket.carboy:5005"
+	SocketHeader = "Carboy-Socket"
+)
+
 // LackNetwork begins what the agent says, in its status, of the gate's name and
 // certificates: it could not install them.
 const LackNetwork = "network: "

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 
 	"github.com/carboy-sandbox/carboy/internal/home"
@@ -26,7 +25,7 @@ type Options struct {
 // Conn is a connection between a pod and who speaks to it. One goroutine may read it, and any
 // number write.
 type Conn struct {
-	c   net.Conn
+	c   io.ReadWriteCloser
 	r   *bufio.Reader
 	max int
 
@@ -44,7 +43,7 @@ func Dial(ctx context.Context, path string, o Options) (*Conn, error) {
 }
 
 // NewConn speaks over a connection that is there, at either end. It takes c over.
-func NewConn(c net.Conn, o Options) *Conn {
+func NewConn(c io.ReadWriteCloser, o Options) *Conn {
 	n := &Conn{c: c, r: bufio.NewReaderSize(c, 16<<10), max: o.MaxLine}
 	if n.max <= 0 {
 		n.max = DefaultMaxLine

@@ -76,6 +76,14 @@ type (
 		Greeting json.RawMessage   `json:"greeting,omitempty"`
 		Status   string            `json:"status"`
 	}
+	// Status says what the pod is doing.
+	Status struct {
+		Status string `json:"status"`
+	}
+	// TextDelta is what the pod says, as it says it.
+	TextDelta struct {
+		Text string `json:"text"`
+	}
 	// UserMessage repeats what a Run gave.
 	UserMessage struct {
 		Segments []Segment `json:"segments"`

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -303,24 +304,41 @@ func exchange(c net.Conn, limit int64, method, path, header string, body []byte)
 // guest's loopback. It returns c, or closes it. Where nothing listens there,
 // that is a StatusError.
 func Forward(ctx context.Context, c net.Conn, port int) (net.Conn, error) {
-	return through(ctx, c, fmt.Sprintf("127.0.0.1:%d", port))
+	return through(ctx, c, fmt.Sprintf("127.0.0.1:%d", port), "")
+}
+
+// ErrNobody says that nobody listens at a socket inside.
+var ErrNobody = errors.New("nobody listens there")
+
+// Socket asks the agent at the other end of c to connect it to a unix socket inside. It returns c, or closes it. The cause of its error is
+// ErrNobody where nobody listens at the path, and ErrOld for an agent that can't.
+func Socket(ctx context.Context, c net.Conn, path string) (net.Conn, error) {
+	c, err := through(ctx, c, guest.SocketTarget, guest.SocketHeader+": "+url.QueryEscape(path)+"\r\n")
+	e, ok := errors.AsType[*StatusError](err)
+	switch {
+	case ok && e.Code == http.StatusNotFound:
+		return nil, fmt.Errorf("%w: %w", ErrNobody, err)
+	case ok && e.Code == http.StatusBadRequest:
+		return nil, fmt.Errorf("%w: %w", ErrOld, err)
+	}
+	return c, err
 }
 
 // Actions asks the agent at the other end of c to answer one request of the
 // action protocol on it; see package api/action. It returns c, or closes it. The
 // cause of its error is ErrOld for an agent that speaks no such protocol.
 func Actions(ctx context.Context, c net.Conn) (net.Conn, error) {
-	c, err := through(ctx, c, guest.ActionsTarget)
+	c, err := through(ctx, c, guest.ActionsTarget, "")
 	if e, ok := errors.AsType[*StatusError](err); ok && e.Code == http.StatusBadRequest {
 		return nil, fmt.Errorf("%w: %w", ErrOld, err)
 	}
 	return c, err
 }
 
-// through makes c a connection to what target is inside.
-func through(ctx context.Context, c net.Conn, target string) (net.Conn, error) {
+// through makes c a connection to what target, and further header lines, say.
+func through(ctx context.Context, c net.Conn, target, header string) (net.Conn, error) {
 	defer interrupt(ctx, c)()
-	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", target, target, header); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("ask for %s: %w", target, err)
 	}

@@ -24,7 +24,7 @@ import (
 func (a *app) podCommand() *cobra.Command {
 	cmd := a.nounCommand("pod", "Have agents share a workspace, each with its own part of it", "carboy pod ls")
 	cmd.AddCommand(
-		a.podSpawnCommand(), a.podSendCommand(), a.podReadCommand(), a.podStopCommand(),
+		a.podSpawnCommand(), a.podSendCommand(), a.podReadCommand(), a.podAttachCommand(), a.podStopCommand(),
 		podListing().command(a), a.podTreeCommand(), a.podInspectCommand(),
 	)
 	return setHelp(cmd, docs{
@@ -45,6 +45,7 @@ type podFlags struct {
 	req    api.PodRequest
 	scope  []string
 	limits api.Limits
+	budget api.PodBudget
 	env    launch.Env
 	ttl    time.Duration
 }
@@ -69,11 +70,15 @@ func (a *app) podSpawnCommand() *cobra.Command {
 	fs.StringVar(&f.req.Task, "task", "", "`TEXT` what it is to do; - reads it from stdin")
 	fs.BoolVar(&f.req.EndWriters, "end-writers", false, "end what runs in the parent and could go on writing there")
 	fs.Var(choiceValue{&f.req.Network, []string{sandbox.NetworkOff, "parent"}}, "network", "`NETWORK` off, or parent: the parent's, with its rules and secrets"+isDefault(sandbox.NetworkOff))
+	fs.BoolVar(&f.req.Protocol, "protocol", false, "COMMAND speaks the pods' protocol, at the socket that CARBOY_POD_SOCKET names")
 	fs.StringVar(&f.req.Isolation, "isolation", "", "`WALL` a stronger wall than the parent's"+isDefault("the parent's"))
 	fs.Var(cpusValue{&f.limits.CPUs}, "cpus", "`N` how many processors it may use"+isDefault("as many as the parent"))
 	fs.Var(sizeValue{&f.limits.Memory}, "memory", "`SIZE` how much memory"+isDefault("as much as the parent"))
 	fs.Var(countValue{&f.limits.PIDs}, "pids", "`N` how many processes and threads"+isDefault("as many as the parent"))
 	fs.Var(durationValue{&f.ttl}, "ttl", "`DURATION` stop it after that long"+isDefault("never before the parent"))
+	fs.IntVar(&f.budget.Pods, "max-pods", 0, "`N` how many pods there may be below it at once")
+	fs.IntVar(&f.budget.Depth, "max-depth", 0, "`N` how many may stand one below the other there")
+	fs.Var(sizeValue{&f.budget.Memory}, "max-memory", "`SIZE` how much memory they may have together")
 	addCwd(fs, &f.req.Cwd)
 	addEnv(fs, &f.env)
 	a.addJSON(fs)
@@ -115,6 +120,9 @@ func (a *app) podSpawn(ctx context.Context, svc *client.Client, f *podFlags) (er
 	if f.limits != (api.Limits{}) {
 		f.req.Limits = &f.limits
 	}
+	if f.budget != (api.PodBudget{}) {
+		f.req.Budget = &f.budget
+	}
 	f.req.TTLSeconds = int64((f.ttl + time.Second - 1) / time.Second)
 	res, err := svc.SpawnPod(ctx, f.req)
 	if err != nil {
@@ -122,6 +130,9 @@ func (a *app) podSpawn(ctx context.Context, svc *client.Client, f *podFlags) (er
 	}
 	for _, what := range res.Ended {
 		a.Note("ended " + what)
+	}
+	if len(res.Pod.Others) > 0 {
+		a.Note("nothing keeps who is no pod from writing there: " + strings.Join(res.Pod.Others, ", "))
 	}
 	return a.Answer(res, res.Pod.Name)
 }
@@ -233,7 +244,7 @@ func (a *app) podRead(ctx context.Context, svc *client.Client, name string, all,
 			from = out.Next
 		}
 		failed = cmp.Or(out.Failed, failed)
-		if follow && (out.Text != "" || out.Status == "running") {
+		if out.More || follow && (out.Text != "" || out.Status == "running") {
 			continue
 		}
 		if failed != "" {
@@ -398,7 +409,7 @@ func (a *app) podInspectCommand() *cobra.Command {
 				{"volume", p.Volume},
 				{"scope", scopeText(p.Scope)},
 				{"writes", strings.Join(p.Writable, " ")},
-				{"pods", strings.Join(p.Children, " ")},
+				{"pods", strings.Join(p.Children, " ")}, {"no pods", strings.Join(p.Others, " ")},
 				{"command", term.Escape(strings.Join(p.Command, " "))},
 				{"turns", fmt.Sprint(p.Turns)},
 				{"created", when(p.CreatedAt, a.Now())},

@@ -32,7 +32,7 @@ var helped = []string{
 	"git", "git hostkey", "project", "project show", "project allow", "project deny",
 	"manifest", "manifest ls", "manifest show", "manifest check", "manifest schema",
 	"volume", "volume create", "volume import", "volume diff", "volume apply", "volume export", "volume ls", "volume rm", "workspace", "workspace lock", "workspace unlock",
-	"pod", "pod spawn", "pod send", "pod read", "pod stop", "pod ls", "pod tree", "pod inspect", "disk", "disk ls", "disk read", "disk export", "disk scrub", "df", "prune",
+	"pod", "pod spawn", "pod send", "pod read", "pod attach", "pod stop", "pod ls", "pod tree", "pod inspect", "disk", "disk ls", "disk read", "disk export", "disk scrub", "df", "prune",
 	"session", "session exec", "session ls", "session rm", "session status", "session errors", "langbot", "langbot serve",
 	"session skill", "session skill install", "session skill ls", "session skill rm",
 	"image", "image pull", "image import", "image ls", "image rm", "image gc",

@@ -254,5 +254,5 @@ func (a *agent) routes() http.Handler {
 	mux.HandleFunc("POST /carboy/lock", a.lock)
 	mux.HandleFunc("GET /carboy/processes", a.serveProcesses)
 	mux.HandleFunc("POST /carboy/probe", a.probe)
-	return a.holding.with(a.forwards.with(mux, a.actions.Serve))
+	return a.holding.with(a.forwards.with(mux, a.actions.Serve, a.dialSocket))
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
 // forwardTimeout bounds the dialling of a port inside.
@@ -27,15 +29,17 @@ type forwards struct {
 	done sync.WaitGroup
 }
 
-// with answers CONNECT, that of the action protocol by actions, and leaves the rest
-// to next.
-func (f *forwards) with(next http.Handler, actions func(context.Context, net.Conn, io.Reader)) http.Handler {
+// with answers CONNECT, that of the action protocol by actions and that of sockets by what socket connects to, and leaves the
+// rest to next.
+func (f *forwards) with(next http.Handler, actions func(context.Context, net.Conn, io.Reader), socket func(path string) (net.Conn, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method != http.MethodConnect:
 			next.ServeHTTP(w, r)
 		case r.Host == api.ActionsTarget:
 			f.act(w, actions)
+		case r.Host == api.SocketTarget:
+			f.socket(w, r, socket)
 		default:
 			f.forward(w, r)
 		}
@@ -149,6 +153,32 @@ func (f *forwards) forward(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nothing listens on port "+port, http.StatusBadGateway)
 		return
 	}
+	f.pass(w, inside)
+}
+
+// socket joins the host's connection to a unix socket inside.
+func (f *forwards) socket(w http.ResponseWriter, r *http.Request, connect func(path string) (net.Conn, error)) {
+	path, err := url.QueryUnescape(r.Header.Get(api.SocketHeader))
+	if err == nil {
+		err = control.CheckPath(path)
+	}
+	if err != nil {
+		http.Error(w, "the path of a socket has to be absolute and clean", http.StatusUnprocessableEntity)
+		return
+	}
+	inside, err := connect(path)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOTSOCK), errors.Is(err, unix.ENOTDIR):
+		http.Error(w, "nobody listens there", http.StatusNotFound)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	default:
+		f.pass(w, inside)
+	}
+}
+
+// pass joins the host's connection to one inside, which it closes.
+func (f *forwards) pass(w http.ResponseWriter, inside net.Conn) {
 	defer inside.Close()
 	outside, buffered, err := f.hijack(w)
 	if err != nil {

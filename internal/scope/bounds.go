@@ -17,14 +17,32 @@ type Bounds struct {
 	Secrets []string       `json:"secrets,omitempty"` // names
 	Limits  api.Limits     `json:"limits,omitzero"`   // 0: none
 	Until   time.Time      `json:"until,omitzero"`    // when it ends; zero: never
+	Budget  Budget         `json:"budget,omitzero"`
+}
+
+// Budget is what all pods below one have together. 0: no bound but those of the pods above.
+type Budget struct {
+	Pods   int     `json:"pods,omitempty"`   // how many there are at once
+	Depth  int     `json:"depth,omitempty"`  // how many stand one below the other; 1: its own pods spawn none
+	CPUs   float64 `json:"cpus,omitempty"`   // the sum of their limits
+	Memory int64   `json:"memory,omitempty"` // bytes; the sum of their limits
+	PIDs   int64   `json:"pids,omitempty"`   // the sum of their limits
+}
+
+// check refuses a budget that makes no sense.
+func (b Budget) check() error {
+	if b.Pods < 0 || b.Depth < 0 || !(b.CPUs >= 0) || b.Memory < 0 || b.PIDs < 0 {
+		return errorf("budget: less than nothing")
+	}
+	return nil
 }
 
 // Under is b as it holds for a child of a pod with the bounds of: with of's limits and end
 // where b says none, and the rules by which of's network denies. Where b goes beyond of the
 // error says each reason, and what would do: a child's bounds never exceed its parent's.
 func (b Bounds) Under(of Bounds) (Bounds, error) {
-	out := Bounds{Secrets: slices.Clone(b.Secrets), Limits: b.Limits, Until: b.Until}
-	var errs []error
+	out := Bounds{Secrets: slices.Clone(b.Secrets), Limits: b.Limits, Until: b.Until, Budget: b.Budget}
+	errs := []error{b.Budget.check()}
 	add := func(format string, args ...any) { errs = append(errs, errorf(format, args...)) }
 	for _, s := range b.Secrets {
 		if !slices.Contains(of.Secrets, s) {

@@ -173,6 +173,7 @@ var routesOfTeams = map[string]access{
 	"GET /v1/pods/{name}":                            {key.Read, "/v1/pods/writer", "", 200, 404},
 	"DELETE /v1/pods/{name}":                         {key.Manage, "/v1/pods/writer", "", 200, 404},
 	"POST /v1/pods/{name}/messages":                  {key.Exec, "/v1/pods/writer/messages", `{"message":"x"}`, 204, 404},
+	"GET /v1/pods/{name}/attach":                     {key.Exec, "/v1/pods/writer/attach", "", 400, 404},
 	"GET /v1/pods/{name}/output":                     {key.Exec, "/v1/pods/writer/output?from=0&wait=1", "", 200, 404},
 	"/v1/sandboxes/{id}/guest/{path...}":             {key.Exec, "/v1/sandboxes/BOX/guest/health", "", 200, 404},
 	"POST /v1/sessions":                              {key.Manage, "", `{"session_id":"mine"}`, 200, 200},

@@ -66,6 +66,13 @@ func (f fakePods) Output(_ context.Context, c sandbox.Caller, _ string, _ int, _
 	return service.Output{Text: "said"}, err
 }
 
+func (f fakePods) Connect(_ context.Context, c sandbox.Caller, _ string) (net.Conn, error) {
+	_, err := f.find(c)
+	near, far := net.Pipe()
+	far.Close()
+	return near, err
+}
+
 func (f fakePods) Stop(_ context.Context, c sandbox.Caller, _ string) ([]scope.Rule, error) {
 	_, err := f.find(c)
 	return nil, err

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -21,6 +22,7 @@ type Pods interface {
 	Get(ctx context.Context, c sandbox.Caller, name string) (service.Pod, error)
 	Send(ctx context.Context, c sandbox.Caller, name, message string) error
 	Output(ctx context.Context, c sandbox.Caller, name string, from int, wait bool) (service.Output, error)
+	Connect(ctx context.Context, c sandbox.Caller, name string) (net.Conn, error)
 	Stop(ctx context.Context, c sandbox.Caller, name string) (reclaimed []scope.Rule, err error)
 }
 
@@ -29,6 +31,8 @@ var _ Pods = (*service.Service)(nil)
 // podAPI is what /v1/ has about pods.
 type podAPI struct {
 	all Pods // nil: there are none
+	// become makes a request's connection another one.
+	become func(w http.ResponseWriter, r *http.Request, id, protocol string, dial func(context.Context) (net.Conn, error))
 }
 
 // handle lets f answer, where there are pods.
@@ -75,7 +79,7 @@ func (a podAPI) spawn(w http.ResponseWriter, r *http.Request, c sandbox.Caller) 
 		return err
 	}
 	q := service.Spawn{
-		Parent: req.Parent, Name: req.Name, Task: req.Task, Command: req.Command, Cwd: req.Cwd, Env: req.Env, Isolation: req.Isolation,
+		Parent: req.Parent, Name: req.Name, Task: req.Task, Command: req.Command, Cwd: req.Cwd, Env: req.Env, Isolation: req.Isolation, Native: req.Protocol,
 		TTL: time.Duration(req.TTLSeconds) * time.Second, EndHolders: req.EndWriters,
 	}
 	switch req.Network {
@@ -87,6 +91,9 @@ func (a podAPI) spawn(w http.ResponseWriter, r *http.Request, c sandbox.Caller) 
 	}
 	if req.Limits != nil {
 		q.Limits = *req.Limits
+	}
+	if req.Budget != nil {
+		q.Budget = scope.Budget(*req.Budget)
 	}
 	for _, rule := range req.Scope {
 		one := scope.Rule{Target: rule.Target, Recursive: rule.Recursive == nil || *rule.Recursive}
@@ -138,6 +145,19 @@ func (a podAPI) output(w http.ResponseWriter, r *http.Request, c sandbox.Caller)
 	return nil
 }
 
+// podProtocol is what a connection becomes on which a pod is spoken to.
+const podProtocol = "carboy-pod"
+
+// attach makes a request's connection one to a pod, in the pod's own protocol.
+func (a podAPI) attach(w http.ResponseWriter, r *http.Request, c sandbox.Caller) error {
+	p, err := a.all.Get(r.Context(), c, r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	a.become(w, r, p.Sandbox, podProtocol, func(ctx context.Context) (net.Conn, error) { return a.all.Connect(ctx, c, p.Name) })
+	return nil
+}
+
 func (a podAPI) stop(w http.ResponseWriter, r *http.Request, c sandbox.Caller) error {
 	name := r.PathValue("name")
 	rules, err := a.all.Stop(r.Context(), c, name)
@@ -159,7 +179,7 @@ func viewRules(rules []scope.Rule) []api.PodRule {
 func viewPod(p *service.Pod) api.Pod {
 	out := api.Pod{
 		Name: p.Name, Parent: p.Parent, Sandbox: p.Sandbox, Volume: p.Volume, State: string(p.State), Liveness: p.Liveness.String(), Status: p.Status,
-		Turns: p.Turns, Scope: viewRules(p.Allow), Writable: p.Writable, Children: p.Children, Command: p.Program.Command, CreatedAt: p.CreatedAt,
+		Turns: p.Turns, Scope: viewRules(p.Allow), Writable: p.Writable, Children: p.Children, Others: p.Others, Command: p.Program.Command, CreatedAt: p.CreatedAt,
 	}
 	if out.Writable == nil {
 		out.Writable = []string{}

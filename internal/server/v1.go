@@ -36,7 +36,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	network := networkAPI{m: s.o.Manager, log: s.log, sandboxes: sandboxes}
 	metrics := metricsAPI{m: s.o.Manager, sessions: s.o.SessionMetrics, log: s.log}
 	keys, secrets := keyAPI{s.o.Ring}, secretAPI{s.o.Secrets}
-	pods := podAPI{s.o.Pods}
+	pods := podAPI{s.o.Pods, s.ingress.Become}
 	for _, r := range append(append(s.sessionRoutes(), s.actionRoutes()...), []endpoint{
 		{"GET /v1/version", key.Read, s.getVersion},
 		{"GET /v1/status", key.Read, s.getStatus},
@@ -105,6 +105,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"DELETE /v1/pods/{name}", key.Manage, pods.handle(pods.stop)},
 		{"POST /v1/pods/{name}/messages", key.Exec, pods.handle(pods.send)},
 		{"GET /v1/pods/{name}/output?", key.Exec, pods.handle(pods.output)},
+		{"GET /v1/pods/{name}/attach", key.Exec, pods.handle(pods.attach)},
 		{"GET /v1/images?", key.Read, images.list},
 		{"DELETE /v1/images?", key.Manage, images.remove},
 		{"POST /v1/images/pull", key.Manage, images.pull},

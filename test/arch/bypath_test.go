@@ -120,6 +120,16 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "the host's /proc",
 	},
 	{
+		dir:       "internal/pod/service",
+		functions: "Service.Adopt",
+		why:       "a directory of the daemon's own, which no guest is shown",
+	},
+	{
+		dir:       "internal/pod/boxed",
+		functions: "Backend.Sweep",
+		why:       "a directory of the daemon's own, which no guest is shown",
+	},
+	{
 		dir:       "internal/pod/transcript",
 		functions: "Open Log.shorten Remove",
 		why:       "a directory of the daemon's own, which no guest is shown",

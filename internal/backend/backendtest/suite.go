@@ -68,6 +68,7 @@ func Run(t *testing.T, o Options) {
 		{"sudo", testSudo},
 		{"watches", testWatches},
 		{"ports", testPorts},
+		{"sockets", testSockets},
 		{"limits", testLimits},
 		{"resize", testResize},
 		{"machine", testMachine},

@@ -42,6 +42,8 @@ type Options struct {
 	Ready func(ctx context.Context) error
 	// Runs reports whether it does; an error: that could not be found out.
 	Runs func(ctx context.Context) (bool, error)
+	// Event is told what became of a turn: PodTurnEnded or PodErrored. It must not wait for the actor.
+	Event func(ev wire.PodEvent)
 	// Stop is told that the pod was asked to shut down. It must not wait for the actor.
 	Stop  func()
 	Now   func() time.Time
@@ -138,7 +140,9 @@ func (a *Actor) Log() *transcript.Log { return a.o.Log }
 
 // Close ends connections and gives up what this end holds. A command goes on.
 func (a *Actor) Close() error {
-	a.cancel(errClosed)
+	a.mu.Lock()
+	a.cancel(errClosed) // from here on nobody connects
+	a.mu.Unlock()
 	a.tasks.Wait()
 	a.mu.Lock()
 	close(a.news)
@@ -150,6 +154,12 @@ func (a *Actor) Close() error {
 // Connect returns a connection to the pod.
 func (a *Actor) Connect() net.Conn {
 	near, far := net.Pipe()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ctx.Err() != nil {
+		far.Close()
+		return near
+	}
 	a.tasks.Go(func() { a.serve(far) })
 	return near
 }

@@ -60,6 +60,7 @@ type world struct {
 	path    string
 	argv    []string
 	stopped bool
+	up      []string // what the parent was told
 }
 
 func (w *world) open() *actor.Actor {
@@ -79,7 +80,8 @@ func (w *world) open() *actor.Actor {
 			defer w.guest.mu.Unlock()
 			return !w.guest.down, nil
 		},
-		Stop: func() { w.stopped = true },
+		Event: func(ev wire.PodEvent) { w.up = append(w.up, ev.Text()) },
+		Stop:  func() { w.stopped = true },
 	})
 	if err != nil {
 		w.Fatal(err)

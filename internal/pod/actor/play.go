@@ -29,6 +29,7 @@ const (
 	// breather is between two looks at a command's output: one that prints byte by byte makes no entry of each.
 	breather   = 20 * time.Millisecond
 	halfLetter = 500 * time.Millisecond
+	fullDisk   = time.Second
 	firstTry   = time.Millisecond
 	lastTry    = 2 * time.Second
 	endTime    = 10 * time.Second // to end a command that was cancelled
@@ -84,18 +85,13 @@ func (a *Actor) play(ctx context.Context, t *turn, input []wire.Segment, launche
 	}
 	a.tell(
 		said{wire.EventUserMessage, wire.UserMessage{Segments: input}}, said{wire.EventInvokeStart, wire.InvokeStart{Kind: wire.InvokeUserSend}},
-		said{wire.EventTurnStart, wire.Turn{Turn: t.n}}, said{wire.EventStatus, status{wire.StatusRunning}},
+		said{wire.EventTurnStart, wire.Turn{Turn: t.n}}, said{wire.EventStatus, wire.Status{Status: wire.StatusRunning}},
 	)
 	launched <- nil
 	if stdin {
 		a.tasks.Go(func() { a.give(ctx, t, text) })
 	}
 	a.follow(ctx, t)
-}
-
-// status is the data of the event status.
-type status struct {
-	Status string `json:"status"`
 }
 
 // launch starts the command, and reports whether it reads what it is given from its standard input.
@@ -227,8 +223,12 @@ func (a *Actor) output(ctx context.Context, t *turn) error {
 		}
 		if len(data) > 0 {
 			text := strings.ToValidUTF8(string(data), "\uFFFD")
-			if err := a.note(transcript.Entry{Kind: transcript.Assistant, Turn: t.n, Text: text, To: to}, said{wire.EventTextDelta, textData{text}}); err != nil {
-				return err
+			if err := a.note(transcript.Entry{Kind: transcript.Assistant, Turn: t.n, Text: text, To: to}, said{wire.EventTextDelta, wire.TextDelta{Text: text}}); err != nil {
+				a.o.Trace.Warn("write what a pod says", "pod", a.o.Name, "error", err)
+				if !pause(ctx, fullDisk) { // the command is held back meanwhile
+					return context.Cause(ctx)
+				}
+				continue
 			}
 			t.from = to
 		}
@@ -243,11 +243,6 @@ func (a *Actor) output(ctx context.Context, t *turn) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// textData is the data of the event text_delta.
-type textData struct {
-	Text string `json:"text"`
 }
 
 // whole is data without the beginning of a letter at its end.
@@ -302,13 +297,19 @@ func (a *Actor) end(t *turn, e transcript.Entry) {
 		result = wire.RunFinished
 		events = append(events, said{wire.EventError, wire.Error{Code: wire.CodeInternal, Message: e.Text}})
 	}
-	events = append(events, said{wire.EventRunEnd, wire.RunEnd{Result: result}}, said{wire.EventTurnEnd, wire.Turn{Turn: t.n}}, said{wire.EventStatus, status{wire.StatusIdle}})
+	events = append(events, said{wire.EventRunEnd, wire.RunEnd{Result: result}}, said{wire.EventTurnEnd, wire.Turn{Turn: t.n}}, said{wire.EventStatus, wire.Status{Status: wire.StatusIdle}})
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.turn = nil // who hears of it may send the next one
-	if err := a.noteLocked(e, events); err != nil {
+	err := a.noteLocked(e, events)
+	a.mu.Unlock()
+	if err != nil {
 		a.o.Trace.Error("write that a pod's turn is over", "pod", a.o.Name, "error", err)
 	}
+	up := wire.PodEvent{Kind: wire.PodTurnEnded, PodName: a.o.Name}
+	if e.Result == transcript.Failed || e.Result == transcript.Lost {
+		up.Kind, up.Message = wire.PodErrored, e.Text
+	}
+	a.o.Event(up)
 }
 
 // discard ends the turn that is under way, and returns once nothing of its command is left.

@@ -138,9 +138,11 @@ func (a *Actor) note(e transcript.Entry, events ...said) error {
 func (a *Actor) noteLocked(e transcript.Entry, events []said) error {
 	e.At = a.o.Now()
 	_, err := a.o.Log.Append(e)
+	if err == nil || e.Kind == transcript.End { // what is not written is said again
+		a.tellLocked(events)
+	}
 	close(a.news)
 	a.news = make(chan struct{})
-	a.tellLocked(events)
 	return err
 }
 
@@ -187,10 +189,7 @@ func (a *Actor) handle(m wire.Method) error {
 	case wire.MethodNotify:
 		return a.noted(args.(*wire.Notify).Message)
 	case wire.MethodPodEvent:
-		if text := args.(*wire.PodEvent).Text(); text != "" {
-			return a.noted(text)
-		}
-		return nil
+		return a.Hear(*args.(*wire.PodEvent))
 	case wire.MethodCancel:
 		return a.discard(a.ctx)
 	case wire.MethodShutdown:
@@ -200,9 +199,17 @@ func (a *Actor) handle(m wire.Method) error {
 	return &wire.Error{Code: wire.CodeInvalidRequest, Message: "a pod that is a command can't do that: " + m.Name}
 }
 
+// Hear tells the pod what became of one of its own.
+func (a *Actor) Hear(ev wire.PodEvent) error {
+	if text := ev.Text(); text != "" {
+		return a.noted(text)
+	}
+	return nil
+}
+
 // noted keeps what the pod is told between turns.
 func (a *Actor) noted(text string) error {
-	if err := a.note(transcript.Entry{Kind: transcript.Note, Text: text}, said{wire.EventSystemItem, textData{text}}); err != nil {
+	if err := a.note(transcript.Entry{Kind: transcript.Note, Text: text}, said{wire.EventSystemItem, wire.TextDelta{Text: text}}); err != nil {
 		return &wire.Error{Code: wire.CodeInternal, Message: err.Error()}
 	}
 	return nil

@@ -15,10 +15,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
+	wire "github.com/carboy-sandbox/carboy/client/pod"
 	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/pod"
 	"github.com/carboy-sandbox/carboy/internal/pod/actor"
@@ -40,6 +43,7 @@ type Sandboxes interface {
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	Delegate(ctx context.Context, c sandbox.Caller, ref string, d sandbox.Delegation) (ended []sandbox.Writer, err error)
 	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
+	VolumeUsers(id string) []string
 }
 
 // Options make a Backend. All but Log are required.
@@ -48,6 +52,8 @@ type Options struct {
 	Sandboxes Sandboxes
 	// Find returns a pod's record.
 	Find func(name string) (record.Pod, bool)
+	// Event is told what became of a pod's turns. It must not wait for the pod.
+	Event func(p record.Pod, ev wire.PodEvent)
 	// Stop is told of a pod that was asked to shut down, and must not wait for it.
 	Stop func(name string)
 	Dir  string // of transcripts; of the daemon's own
@@ -98,7 +104,11 @@ func (b *Backend) Start(ctx context.Context, p record.Pod, l pod.Launch) (pod.St
 	if err != nil {
 		return pod.Started{}, err
 	}
-	if _, err := b.o.Sandboxes.Delegate(ctx, b.c, sb.ID, sandbox.Delegation{Access: access, Held: true}); err != nil {
+	_, err = b.o.Sandboxes.Delegate(ctx, b.c, sb.ID, sandbox.Delegation{Access: access, Held: true})
+	if err == nil && p.Program.Native {
+		err = b.launch(ctx, p, sb.ID)
+	}
+	if err != nil {
 		return pod.Started{}, errors.Join(err, b.remove(context.WithoutCancel(ctx), sb.ID))
 	}
 	return pod.Started{Ref: sb.ID}, nil
@@ -126,8 +136,12 @@ func (b *Backend) remove(ctx context.Context, id string) error {
 
 // Dial implements pod.Backend. A pod is gone when its sandbox is removed: one that is stopped is started by what it is sent.
 func (b *Backend) Dial(ctx context.Context, p record.Pod) (net.Conn, error) {
-	if _, err := b.Sandbox(ctx, p); err != nil {
+	sb, err := b.Sandbox(ctx, p)
+	if err != nil {
 		return nil, err
+	}
+	if p.Program.Native {
+		return b.join(ctx, p, sb)
 	}
 	a, err := b.Actor(p)
 	if err != nil {
@@ -225,7 +239,8 @@ func (b *Backend) Actor(p record.Pod) (*actor.Actor, error) {
 			}
 			return err == nil && sb.State == sandbox.StateRunning, err
 		},
-		Stop: func() { b.o.Stop(p.Name) },
+		Event: func(ev wire.PodEvent) { b.o.Event(b.now(p), ev) },
+		Stop:  func() { b.o.Stop(p.Name) },
 	})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
@@ -261,6 +276,26 @@ func (b *Backend) Forget(p record.Pod) error {
 		a.close(b.o.Log)
 	}
 	return transcript.Remove(filepath.Join(b.o.Dir, key))
+}
+
+// Sweep removes what pods said that nobody knows any more: the daemon was killed between a record and that, or a sandbox that
+// delegated was removed.
+func (b *Backend) Sweep(known []record.Pod) error {
+	keep := map[string]bool{}
+	for _, p := range known {
+		keep[transcriptName(p)] = true
+	}
+	files, err := os.ReadDir(b.o.Dir)
+	if err != nil {
+		return fmt.Errorf("list the transcripts of pods: %w", err)
+	}
+	var errs []error
+	for _, f := range files {
+		if name := strings.TrimSuffix(f.Name(), transcript.NewSuffix); !keep[name] {
+			errs = append(errs, transcript.Remove(filepath.Join(b.o.Dir, name)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (o *opened) close(log *slog.Logger) {

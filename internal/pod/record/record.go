@@ -55,10 +55,15 @@ type Pod struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+// NativeSocket is where a command that speaks the protocol itself has to listen, inside.
+const NativeSocket = "/tmp/carboy-pod.sock"
+
 // Program is what a pod runs.
 type Program struct {
 	Command []string `json:"command,omitempty"` // at each turn
 	Cwd     string   `json:"cwd,omitempty"`     // absolute; "": where its sandbox begins
+	// Native says that the command speaks the pods' protocol itself: it is started once, and listens at NativeSocket in its sandbox.
+	Native bool `json:"native,omitempty"`
 	// Isolation is the wall that it asked for; "": its parent's.
 	Isolation string `json:"isolation,omitempty"`
 }

@@ -8,12 +8,16 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
+	wire "github.com/carboy-sandbox/carboy/client/pod"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/pod"
 	"github.com/carboy-sandbox/carboy/internal/pod/boxed"
@@ -56,6 +60,11 @@ type Service struct {
 type pods struct {
 	*pod.Registry
 	box *boxed.Backend
+	log *slog.Logger
+
+	ctx     context.Context // ends what goes on in the background
+	cancel  context.CancelFunc
+	watches sync.WaitGroup
 
 	mu   sync.Mutex
 	read map[string]int // how far the output of each pod, by its token, was read
@@ -75,21 +84,30 @@ func (s *Service) Adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, owner := range owners {
+	dirs, err := os.ReadDir(s.o.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list the transcripts of pods: %w", err)
+	}
+	for _, d := range dirs { // of owners who have no pods any more, too
+		if owner, err := hex.DecodeString(d.Name()); err == nil {
+			owners = append(owners, string(owner))
+		}
+	}
+	slices.Sort(owners)
+	for _, owner := range slices.Compact(owners) {
 		p, err := s.of(ctx, owner)
 		if err != nil {
 			return err
 		}
-		if err := p.Settle(ctx); err != nil {
-			s.o.Log.Warn("finish what was begun with pods", "error", err)
+		s.settle(ctx, p)
+		if err := p.box.Sweep(p.All()); err != nil {
+			s.o.Log.Warn("remove what pods said that are gone", "error", err)
 		}
 		for _, one := range p.All() {
 			if one.State != record.Live && one.State != record.Delivering {
 				continue
 			}
-			if _, err := p.box.Actor(one); err != nil {
-				s.o.Log.Warn("take up what a pod says", "pod", one.Name, "error", err)
-			}
+			p.listen(one)
 		}
 	}
 	return nil
@@ -109,10 +127,12 @@ func (s *Service) of(ctx context.Context, owner string) (*pods, error) {
 	if err := home.Make(dir, 0o700); err != nil {
 		return nil, err
 	}
-	p := &pods{read: map[string]int{}}
+	p := &pods{read: map[string]int{}, log: s.o.Log}
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	p.box = boxed.New(boxed.Options{
 		Owner: owner, Sandboxes: s.o.Sandboxes, Dir: dir, Now: time.Now, Log: s.o.Log,
-		Find: func(name string) (record.Pod, bool) { return p.Find(name) },
+		Find:  func(name string) (record.Pod, bool) { return p.Find(name) },
+		Event: func(of record.Pod, ev wire.PodEvent) { p.tell(context.WithoutCancel(ctx), of.Parent, ev) },
 		Stop: func(name string) {
 			go func() {
 				if _, err := s.Stop(context.WithoutCancel(ctx), sandbox.Caller{Owner: owner}, name); err != nil {
@@ -133,6 +153,48 @@ func (s *Service) of(ctx context.Context, owner string) (*pods, error) {
 	return p, nil
 }
 
+// settle tries again what could not be done before: to give a pod back what it had, and the like. What still can't be done is
+// tried the next time.
+func (s *Service) settle(ctx context.Context, p *pods) {
+	if err := p.Settle(ctx); err != nil {
+		s.o.Log.Warn("finish what was begun with pods", "error", err)
+	}
+}
+
+// tell has a pod know what became of one of its own. Nobody waits for it to be read, and a pod that can't be told does without: the
+// records say the same.
+func (p *pods) tell(ctx context.Context, name string, ev wire.PodEvent) {
+	r, ok := p.Find(name)
+	if !ok {
+		return
+	}
+	err := p.hears(ctx, r, ev)
+	if err != nil {
+		p.log.Info("a pod was not told of another", "pod", name, "event", ev.Kind, "error", err)
+	}
+}
+
+func (p *pods) hears(ctx context.Context, r record.Pod, ev wire.PodEvent) error {
+	if !r.Program.Native {
+		a, err := p.box.Actor(r)
+		if err != nil {
+			return err
+		}
+		return a.Hear(ev)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeTalk)
+	defer cancel()
+	m, err := wire.NewMethod(wire.MethodPodEvent, ev)
+	if err != nil {
+		return err
+	}
+	c, err := p.box.Dial(ctx, r)
+	if err != nil {
+		return err
+	}
+	return wire.Ask(ctx, wire.NewConn(c, wire.Options{MaxLine: maxHeard}), m)
+}
+
 // Close gives up what this end holds. Pods go on.
 func (s *Service) Close() {
 	s.mu.Lock()
@@ -141,8 +203,21 @@ func (s *Service) Close() {
 	s.owners = nil
 	s.mu.Unlock()
 	for _, p := range all {
+		p.cancel()
 		p.Close()
 		p.box.Close()
+		p.watches.Wait()
+	}
+}
+
+// listen takes up what a pod says.
+func (p *pods) listen(r record.Pod) {
+	if r.Program.Native {
+		p.watches.Go(func() { p.box.Watch(p.ctx, r) })
+		return
+	}
+	if _, err := p.box.Actor(r); err != nil {
+		p.log.Warn("take up what a pod says", "pod", r.Name, "error", err)
 	}
 }
 

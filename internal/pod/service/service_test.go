@@ -137,6 +137,17 @@ func (f *fakeSandboxes) Dial(context.Context, sandbox.Caller, string, int) (net.
 	return nil, errors.New("nothing runs there")
 }
 
+func (f *fakeSandboxes) VolumeUsers(id string) (out []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, sb := range f.all {
+		if sb.Spec.Workspace.Volume == id {
+			out = append(out, sb.Spec.Name)
+		}
+	}
+	return out
+}
+
 // access is what each sandbox can't write to, by name.
 func (f *fakeSandboxes) access() map[string]string {
 	f.mu.Lock()

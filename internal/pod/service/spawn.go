@@ -28,10 +28,13 @@ type Spawn struct {
 	Cwd       string
 	Env       map[string]string
 	Isolation string // "": the parent's wall
+	// Native says that Command speaks the pods' protocol itself, and is started once.
+	Native bool
 	// Network gives it the parent's network and secrets, with the same rules.
 	Network bool
 	Limits  api.Limits    // 0: the parent's
 	TTL     time.Duration // 0: the parent's end
+	Budget  scope.Budget
 	// EndHolders ends what runs in the parent and could go on writing where the pod will.
 	EndHolders bool
 }
@@ -53,16 +56,18 @@ func (s *Service) Spawn(ctx context.Context, c sandbox.Caller, q Spawn) (out Pod
 	if err != nil {
 		return out, nil, err
 	}
+	s.settle(ctx, p)
 	parent, _ := p.Find(q.Parent)
 	r, err := p.Spawn(ctx, pod.Request{
 		Spawner: q.Parent, Name: q.Name, Task: q.Task, Allow: q.Scope, Bounds: q.bounds(parent, time.Now()), Env: q.Env,
-		Program: record.Program{Command: q.Command, Cwd: q.Cwd, Isolation: q.Isolation},
+		Program: record.Program{Command: q.Command, Cwd: q.Cwd, Isolation: q.Isolation, Native: q.Native},
 		Parent:  pod.Enforcing{EndHolders: q.EndHolders, Ended: func(what string) { ended = append(ended, what) }},
 	})
 	if r.Name == "" { // nothing of it is left
 		s.uninstall(ctx, p, q.Parent)
 		return out, ended, err
 	}
+	p.listen(r)
 	out, verr := s.view(ctx, p, r)
 	if err == nil {
 		err = verr
@@ -90,7 +95,7 @@ func (q Spawn) check() error {
 }
 
 func (q Spawn) bounds(parent record.Pod, now time.Time) scope.Bounds {
-	b := scope.Bounds{Limits: q.Limits}
+	b := scope.Bounds{Limits: q.Limits, Budget: q.Budget}
 	if q.Network {
 		b.Network, b.Secrets = parent.Bounds.Network, slices.Clone(parent.Bounds.Secrets)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ type Pod struct {
 	Status   string // idle or running; "": nothing is known of it
 	Turns    int
 	Children []string
+	// Others are the sandboxes that have its workspace, and are no pods: they are bound by nothing here.
+	Others   []string
 	Writable []string // the directories of its scope that it can write to now, and are in no other
 }
 
@@ -43,6 +46,7 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller) ([]Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.settle(ctx, p)
 	gone, err := p.Reap(ctx)
 	if err != nil {
 		s.o.Log.Warn("end pods that are gone", "error", err)
@@ -59,7 +63,11 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller) ([]Pod, error) {
 		if r.Token != "" {
 			out = append(out, Pod{Pod: r, Liveness: wire.Gone})
 		}
+		p.tell(ctx, r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: r.Name})
 		s.uninstall(ctx, p, r.Parent)
+		if err := p.box.Forget(r); err != nil {
+			s.o.Log.Warn("remove what a pod said", "pod", r.Name, "error", err)
+		}
 	}
 	slices.SortFunc(out, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
@@ -82,6 +90,11 @@ func (s *Service) view(ctx context.Context, p *pods, r record.Pod) (Pod, error) 
 	for _, c := range p.Children(r.Name) {
 		out.Children = append(out.Children, c.Name)
 	}
+	for _, name := range s.o.Sandboxes.VolumeUsers(r.Workspace) {
+		if _, pod := p.Find(name); !pod {
+			out.Others = append(out.Others, name)
+		}
+	}
 	effective := p.Effective(r.Name)
 	for _, w := range scope.Writes(effective.Allow) {
 		if effective.IsWritable(w.Target) {
@@ -93,7 +106,7 @@ func (s *Service) view(ctx context.Context, p *pods, r record.Pod) (Pod, error) 
 		return out, nil // Liveness says so
 	}
 	out.Sandbox, out.Volume = sb.ID, sb.Spec.Workspace.VolumeName
-	if len(r.Program.Command) == 0 {
+	if len(r.Program.Command) == 0 || r.Program.Native {
 		return out, nil
 	}
 	a, err := p.box.Actor(r)
@@ -106,18 +119,31 @@ func (s *Service) view(ctx context.Context, p *pods, r record.Pod) (Pod, error) 
 // timeTalk is how long a pod may take to take what it is sent: its sandbox may have to be started.
 const timeTalk = 20 * time.Second
 
+// Connect connects to a pod, in its own protocol.
+func (s *Service) Connect(ctx context.Context, c sandbox.Caller, name string) (net.Conn, error) {
+	p, r, err := s.find(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := p.box.Dial(ctx, r)
+	if wire.LivenessOf(err) == wire.Gone {
+		return nil, unreachable(name)
+	}
+	return conn, err
+}
+
 // Send gives a pod its next task. One that is at its last is a Conflict.
 func (s *Service) Send(ctx context.Context, c sandbox.Caller, name, message string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeTalk, sandbox.Errorf(sandbox.Unavailable, "pod `%s` said nothing of it within %v", name, timeTalk))
+	defer cancel()
 	p, r, err := s.find(ctx, c, name)
+	if err == nil && r.Program.Native {
+		err = p.box.Ready(ctx, r)
+	}
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeTalk, sandbox.Errorf(sandbox.Unavailable, "pod `%s` said nothing of it within %v", name, timeTalk))
-	defer cancel()
-	conn, err := p.box.Dial(ctx, r)
-	if wire.LivenessOf(err) == wire.Gone {
-		return unreachable(name)
-	}
+	conn, err := s.Connect(ctx, c, name)
 	if err == nil {
 		err = wire.Deliver(ctx, wire.NewConn(conn, wire.Options{MaxLine: maxHeard}), []wire.Segment{wire.Text(message)})
 	}
@@ -140,8 +166,9 @@ func unreachable(name string) error {
 // Output is what a pod has said.
 type Output struct {
 	Text   string
-	First  int // the number of the first entry that was there; more than was asked for: older ones are not kept
-	Next   int // what to ask for next
+	First  int  // the number of the first entry that was there; more than was asked for: older ones are not kept
+	Next   int  // what to ask for next
+	More   bool // there is more already
 	Status string
 	// Failed says why the newest turn that has ended did not go well; "": it did.
 	Failed string
@@ -159,6 +186,9 @@ func (s *Service) Output(ctx context.Context, c sandbox.Caller, name string, fro
 	}
 	if _, err := p.box.Sandbox(ctx, r); err != nil {
 		return out, unreachable(name)
+	}
+	if r.Program.Native {
+		return p.outputOfNative(ctx, r, from, wait)
 	}
 	a, err := p.box.Actor(r)
 	if err != nil {
@@ -179,6 +209,11 @@ func (s *Service) Output(ctx context.Context, c sandbox.Caller, name string, fro
 	}
 }
 
+// maxOutput is about how much of what a pod has said is told at once, in bytes.
+const maxOutput = 1 << 20
+
+var errEnough = errors.New("the rest is for the next time")
+
 // output reads a transcript.
 func (p *pods) output(log *transcript.Log, r record.Pod, from int) (out Output, err error) {
 	p.mu.Lock()
@@ -190,8 +225,16 @@ func (p *pods) output(log *transcript.Log, r record.Pod, from int) (out Output, 
 	}
 	var text strings.Builder
 	turn := 0
-	out.First, out.Next, err = log.Read(at, func(_ int, e transcript.Entry) error {
+	out.First, out.Next, err = log.Read(at, func(n int, e transcript.Entry) error {
+		if text.Len() > maxOutput {
+			out.More, at = true, n
+			return errEnough
+		}
 		switch e.Kind {
+		case transcript.Note:
+			if len(r.Program.Command) == 0 { // it says nothing itself
+				text.WriteString(e.Text + "\n")
+			}
 		case transcript.Assistant:
 			if turn != 0 && turn != e.Turn {
 				text.WriteString("\n")
@@ -206,6 +249,9 @@ func (p *pods) output(log *transcript.Log, r record.Pod, from int) (out Output, 
 		}
 		return nil
 	})
+	if errors.Is(err, errEnough) {
+		out.Next, err = at, nil
+	}
 	if err == nil && from == Unread {
 		p.read[key] = out.Next
 	}
@@ -223,12 +269,15 @@ func (s *Service) Stop(ctx context.Context, c sandbox.Caller, name string) (recl
 		return nil, sandbox.Errorf(sandbox.Conflict, "`%s` is a sandbox that pods were spawned from: nobody delegated to it", name).
 			WithHint("stop its pods, or the sandbox: carboy stop %s", name)
 	}
-	if err := p.Release(ctx, name); err != nil {
+	err = p.Release(ctx, name)
+	s.settle(ctx, p)
+	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	delete(p.read, r.Name+r.Token)
 	p.mu.Unlock()
+	p.tell(ctx, r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: name})
 	s.uninstall(ctx, p, r.Parent)
 	return r.Allow, nil
 }

@@ -48,6 +48,9 @@ type Entry struct {
 	Code     *int           `json:"code,omitempty"`     // of end: the command's; nil: not known
 }
 
+// NewSuffix ends the name of a file that is about to take another's place.
+const NewSuffix = ".new"
+
 // DefaultMax is how long a file may become, in bytes.
 const DefaultMax = 16 << 20
 
@@ -224,7 +227,7 @@ func (l *Log) shorten() error {
 		size -= int64(len(keep[0])) + 1
 		first++
 	}
-	next := l.path + ".new"
+	next := l.path + NewSuffix
 	f, err := os.OpenFile(next, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -259,7 +262,7 @@ func (l *Log) Close() error {
 
 // Remove removes the log at a path, if there is one.
 func Remove(path string) error {
-	for _, p := range []string{path, path + ".new"} {
+	for _, p := range []string{path, path + NewSuffix} {
 		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return failed(err, path)
 		}

@@ -52,6 +52,9 @@ func (t *Tree) Delegate(r record.Pod) (Change, error) {
 	if r.Bounds, err = r.Bounds.Under(parent.Bounds); err != nil {
 		return Change{}, beyond(r.Parent, err)
 	}
+	if err := t.afford(r); err != nil {
+		return Change{}, err
+	}
 	return Change{Put: []record.Pod{r.Clone()}, Affected: []string{r.Parent}}, nil
 }
 

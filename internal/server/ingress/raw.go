@@ -25,17 +25,16 @@ func (in *Ingress) ServeRaw(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	in.become(w, r, sb.ID, rawProtocol, func(ctx context.Context) (net.Conn, error) {
+	in.Become(w, r, sb.ID, rawProtocol, func(ctx context.Context) (net.Conn, error) {
 		return in.m.Dial(ctx, auth.Of(r).Caller, sb.ID, port)
 	})
 }
 
-// become makes the connection of a request that of a sandbox which dial makes, byte
-// for byte both ways.
-func (in *Ingress) become(w http.ResponseWriter, r *http.Request, id, protocol string, dial func(context.Context) (net.Conn, error)) {
+// Become makes the connection of a request one that dial makes, byte for byte both ways, where the request asks for an upgrade
+// to the protocol. id is of the sandbox whose share of connections it counts against.
+func (in *Ingress) Become(w http.ResponseWriter, r *http.Request, id, protocol string, dial func(context.Context) (net.Conn, error)) {
 	if r.ProtoMajor != 1 || !strings.EqualFold(r.Header.Get("Upgrade"), protocol) {
-		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "%s is reached by an upgrade of the connection to %s, over HTTP/1.1",
-			map[bool]string{true: "a port", false: "a gate"}[protocol == rawProtocol], protocol).
+		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "this is reached by an upgrade of the connection to %s, over HTTP/1.1", protocol).
 			WithHint("send Connection: Upgrade and Upgrade: %s", protocol))
 		return
 	}
@@ -74,7 +73,7 @@ func (in *Ingress) ServeOffer(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	in.become(w, r, sb.ID, offer.Protocol, func(ctx context.Context) (net.Conn, error) {
+	in.Become(w, r, sb.ID, offer.Protocol, func(ctx context.Context) (net.Conn, error) {
 		return in.m.OfferService(ctx, auth.Of(r).Caller, sb.ID, r.PathValue("service"))
 	})
 }

@@ -1,0 +1,163 @@
+package boxed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"time"
+
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	wire "github.com/carboy-sandbox/carboy/client/pod"
+	"github.com/carboy-sandbox/carboy/internal/agent"
+	"github.com/carboy-sandbox/carboy/internal/pod/actor"
+	"github.com/carboy-sandbox/carboy/internal/pod/record"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// EnvSocket names the path at which a command that speaks the protocol itself has to listen.
+const EnvSocket = "CARBOY_POD_SOCKET"
+
+const (
+	maxTail  = 4 << 10         // bytes of a command's errors that are shown
+	tailTime = 2 * time.Second // to ask for them
+)
+
+// launch starts a command that speaks the protocol itself. Nobody reads what it prints: the newest of it is kept.
+func (b *Backend) launch(ctx context.Context, p record.Pod, id string) error {
+	g := b.agent(id)
+	defer g.Close()
+	exit, err := g.Launch(ctx, nativeID(p), &guestv1.Command{
+		Argv: p.Program.Command, Cwd: p.Program.Cwd, Tag: actor.Tag, Env: map[string]string{EnvSocket: record.NativeSocket},
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("start the pod's command: %w", err)
+	case exit != nil:
+		return sandbox.Errorf(sandbox.Invalid, "the pod's command can't be started: %.400q", exit.GetError())
+	}
+	return nil
+}
+
+// Ready has a pod that speaks the protocol itself listen, where its sandbox was stopped: it is started, and the command in it.
+func (b *Backend) Ready(ctx context.Context, p record.Pod) error {
+	sb, err := b.Sandbox(ctx, p)
+	if err != nil || sb.State == sandbox.StateRunning {
+		return err
+	}
+	if _, err := b.o.Sandboxes.Start(ctx, b.c, sb.ID); err != nil {
+		return err
+	}
+	if err := b.launch(ctx, p, sb.ID); err != nil {
+		return err
+	}
+	for {
+		c, err := b.Dial(ctx, p)
+		if err == nil {
+			return c.Close()
+		}
+		if wire.LivenessOf(err) != wire.Gone {
+			return err
+		}
+		select {
+		case <-time.After(readyAgain):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// readyAgain is between two attempts at a socket that is about to be there.
+const readyAgain = 50 * time.Millisecond
+
+// nativeID is what the sandbox calls the command of a pod that has one alone.
+func nativeID(p record.Pod) string { return "pod" + p.Token }
+
+func (b *Backend) agent(id string) *agent.Guest {
+	return agent.New(func(ctx context.Context) (net.Conn, error) {
+		return b.o.Sandboxes.Dial(ctx, b.c, id, sandbox.GuestPort)
+	})
+}
+
+// join connects to the socket of a pod that speaks the protocol itself. Its error is an fs.ErrNotExist where nobody listens there; of a sandbox that
+// is stopped it is not known whether somebody would.
+func (b *Backend) join(ctx context.Context, p record.Pod, sb *sandbox.Sandbox) (net.Conn, error) {
+	if sb.State != sandbox.StateRunning {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "pod `%s`: its sandbox is %s", p.Name, sb.State).WithHint("carboy start %s", sb.Spec.Name)
+	}
+	c, err := b.o.Sandboxes.Dial(ctx, b.c, sb.ID, sandbox.GuestPort)
+	if err != nil {
+		return nil, err
+	}
+	c, err = agent.Socket(ctx, c, record.NativeSocket)
+	if errors.Is(err, agent.ErrNobody) {
+		return nil, fmt.Errorf("the socket of pod %s: %w", p.Name, fs.ErrNotExist)
+	}
+	return c, err
+}
+
+// Stderr returns the newest of what a pod's command wrote to its standard error, and what that is.
+func (b *Backend) Stderr(p record.Pod) (name string, tail []byte) {
+	name = "of its command"
+	ctx, cancel := context.WithTimeout(context.Background(), tailTime)
+	defer cancel()
+	sb, err := b.Sandbox(ctx, p)
+	if err != nil || !p.Program.Native {
+		return name, nil
+	}
+	g := b.agent(sb.ID)
+	defer g.Close()
+	for from := int64(0); ; {
+		o, err := g.Read(ctx, nativeID(p), agent.Read{Stderr: true, Offset: from, Max: math.MaxUint16, Wait: time.Millisecond})
+		if err != nil || len(o.Data) == 0 {
+			return name, tail
+		}
+		tail = append(tail, o.Data...)
+		tail = tail[max(0, len(tail)-maxTail):]
+		from = o.Offset + int64(len(o.Data))
+	}
+}
+
+// Watch tells what becomes of the turns of a pod that speaks the protocol itself, until ctx ends or the pod does.
+func (b *Backend) Watch(ctx context.Context, p record.Pod) {
+	for ctx.Err() == nil {
+		if _, ok := b.o.Find(p.Name); !ok || b.now(p).Token != p.Token {
+			return
+		}
+		if c, err := b.Dial(ctx, b.now(p)); err == nil {
+			b.hear(ctx, p, wire.NewConn(c, wire.Options{MaxLine: math.MaxUint16}))
+		}
+		select {
+		case <-time.After(watchAgain):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// watchAgain is between two attempts to listen to a pod.
+const watchAgain = time.Second
+
+func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn) {
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	for {
+		e, err := c.Event()
+		if _, over := errors.AsType[*wire.LineError](err); over {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		switch e.Name {
+		case wire.EventRunEnd:
+			b.o.Event(b.now(p), wire.PodEvent{Kind: wire.PodTurnEnded, PodName: p.Name})
+		case wire.EventError:
+			said := new(wire.Error)
+			if e.Into(said) == nil && said.Code != wire.CodeAlreadyRunning && said.Code != wire.CodeInvalidRequest {
+				b.o.Event(b.now(p), wire.PodEvent{Kind: wire.PodErrored, PodName: p.Name, Message: said.Message})
+			}
+		}
+	}
+}
