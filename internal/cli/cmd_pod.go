@@ -78,7 +78,9 @@ func (a *app) podSpawnCommand() *cobra.Command {
 	fs.Var(durationValue{&f.ttl}, "ttl", "`DURATION` stop it after that long"+isDefault("never before the parent"))
 	fs.IntVar(&f.budget.Pods, "max-pods", 0, "`N` how many pods there may be below it at once")
 	fs.IntVar(&f.budget.Depth, "max-depth", 0, "`N` how many may stand one below the other there")
+	fs.Var(cpusValue{&f.budget.CPUs}, "max-cpus", "`N` how many processors they may have together")
 	fs.Var(sizeValue{&f.budget.Memory}, "max-memory", "`SIZE` how much memory they may have together")
+	fs.Var(countValue{&f.budget.PIDs}, "max-pids", "`N` how many processes and threads they may have together")
 	addCwd(fs, &f.req.Cwd)
 	addEnv(fs, &f.env)
 	a.addJSON(fs)
@@ -409,7 +411,8 @@ func (a *app) podInspectCommand() *cobra.Command {
 				{"volume", p.Volume},
 				{"scope", scopeText(p.Scope)},
 				{"writes", strings.Join(p.Writable, " ")},
-				{"pods", strings.Join(p.Children, " ")}, {"no pods", strings.Join(p.Others, " ")},
+				{"pods", strings.Join(p.Children, " ")},
+				{"no pods", strings.Join(p.Others, " ")},
 				{"command", term.Escape(strings.Join(p.Command, " "))},
 				{"turns", fmt.Sprint(p.Turns)},
 				{"created", when(p.CreatedAt, a.Now())},

@@ -68,7 +68,9 @@ type Backend struct {
 
 	mu     sync.Mutex
 	actors map[string]*opened // by the name of the transcript
-	closed bool
+	// natives are what the pods that speak the protocol themselves are doing, by token.
+	natives map[string]string
+	closed  bool
 }
 
 // opened is an actor, and the connections that it uses.
@@ -87,7 +89,7 @@ func New(o Options) *Backend {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Backend{o: o, c: sandbox.Caller{Owner: o.Owner}, actors: map[string]*opened{}}
+	return &Backend{o: o, c: sandbox.Caller{Owner: o.Owner}, actors: map[string]*opened{}, natives: map[string]string{}}
 }
 
 // Start implements pod.Backend: a sandbox that can write what the pod's scope says, and no more.

@@ -7,7 +7,10 @@ import (
 	"io/fs"
 	"math"
 	"net"
+	"slices"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	wire "github.com/carboy-sandbox/carboy/client/pod"
@@ -120,15 +123,18 @@ func (b *Backend) Stderr(p record.Pod) (name string, tail []byte) {
 	}
 }
 
-// Watch tells what becomes of the turns of a pod that speaks the protocol itself, until ctx ends or the pod does.
+// Watch follows what a pod that speaks the protocol itself says of its turns, until ctx ends or the pod does.
 func (b *Backend) Watch(ctx context.Context, p record.Pod) {
+	defer b.doing(p, "")
+	pace := rate.NewLimiter(told, toldAtOnce)
 	for ctx.Err() == nil {
 		if _, ok := b.o.Find(p.Name); !ok || b.now(p).Token != p.Token {
 			return
 		}
 		if c, err := b.Dial(ctx, b.now(p)); err == nil {
-			b.hear(ctx, p, wire.NewConn(c, wire.Options{MaxLine: math.MaxUint16}))
+			b.hear(ctx, p, wire.NewConn(c, wire.Options{MaxLine: maxWatched}), pace)
 		}
+		b.doing(p, "")
 		select {
 		case <-time.After(watchAgain):
 		case <-ctx.Done():
@@ -136,12 +142,41 @@ func (b *Backend) Watch(ctx context.Context, p record.Pod) {
 	}
 }
 
-// watchAgain is between two attempts to listen to a pod.
-const watchAgain = time.Second
+const (
+	watchAgain = time.Second // between two attempts to listen to a pod
+	maxWatched = 64 << 10    // bytes of a line that is read; longer ones are left out
+	maxError   = 400         // letters of an error that a parent is told
+	// told is how many events of one pod a second its parent is told of. A pod that has more to say waits.
+	told       = 5
+	toldAtOnce = 20
+)
 
-func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn) {
+// doing notes what a pod is doing; "": that is not known.
+func (b *Backend) doing(p record.Pod, status string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if status == "" {
+		delete(b.natives, p.Token)
+		return
+	}
+	b.natives[p.Token] = status
+}
+
+// Doing is what a pod that speaks the protocol itself said last that it does: a status of its protocol, or "" where nothing is known.
+func (b *Backend) Doing(p record.Pod) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.natives[p.Token]
+}
+
+func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn, pace *rate.Limiter) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
+	tell := func(ev wire.PodEvent) {
+		if pace.Wait(ctx) == nil {
+			b.o.Event(b.now(p), ev)
+		}
+	}
 	for {
 		e, err := c.Event()
 		if _, over := errors.AsType[*wire.LineError](err); over {
@@ -151,13 +186,22 @@ func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn) {
 			return
 		}
 		switch e.Name {
+		case wire.EventSnapshot, wire.EventStatus:
+			if said := new(wire.Status); e.Into(said) == nil && slices.Contains(statuses, said.Status) {
+				b.doing(p, said.Status)
+			}
+		case wire.EventTurnStart:
+			b.doing(p, wire.StatusRunning)
 		case wire.EventRunEnd:
-			b.o.Event(b.now(p), wire.PodEvent{Kind: wire.PodTurnEnded, PodName: p.Name})
+			b.doing(p, wire.StatusIdle)
+			tell(wire.PodEvent{Kind: wire.PodTurnEnded, PodName: p.Name})
 		case wire.EventError:
 			said := new(wire.Error)
 			if e.Into(said) == nil && said.Code != wire.CodeAlreadyRunning && said.Code != wire.CodeInvalidRequest {
-				b.o.Event(b.now(p), wire.PodEvent{Kind: wire.PodErrored, PodName: p.Name, Message: said.Message})
+				tell(wire.PodEvent{Kind: wire.PodErrored, PodName: p.Name, Message: fmt.Sprintf("%.*s", maxError, said.Message)})
 			}
 		}
 	}
 }
+
+var statuses = []string{wire.StatusIdle, wire.StatusRunning, wire.StatusPaused}

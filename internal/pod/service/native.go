@@ -14,6 +14,9 @@ import (
 // timeSnapshot is how long a pod that speaks the protocol itself may take to say how things are.
 const timeSnapshot = 5 * time.Second
 
+// snapshotAgain is between two snapshots of a pod that ends a connection and says that its turn is under way.
+const snapshotAgain = 100 * time.Millisecond
+
 // outputOfNative is output of a pod that speaks the protocol itself: what its snapshot has of the assistant's text from an entry on.
 func (p *pods) outputOfNative(ctx context.Context, r record.Pod, from int, wait bool) (out Output, err error) {
 	p.mu.Lock()
@@ -26,6 +29,11 @@ func (p *pods) outputOfNative(ctx context.Context, r record.Pod, from int, wait 
 		out, err = p.snapshot(ctx, r, at, wait)
 		if err != nil || !wait || out.Text != "" || out.Status != wire.StatusRunning {
 			break
+		}
+		select {
+		case <-time.After(snapshotAgain):
+		case <-ctx.Done():
+			return out, context.Cause(ctx)
 		}
 	}
 	if err == nil && from == Unread {

@@ -125,7 +125,7 @@ func (s *Service) rules(ctx context.Context, p *pods, c sandbox.Caller, q Spawn)
 		if !r.Recursive {
 			return nil, boxed.NotRecursive(*r)
 		}
-		if err := s.directory(ctx, c, volume, *r); err != nil {
+		if err := s.directory(ctx, c, q.Parent, volume, *r); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +133,7 @@ func (s *Service) rules(ctx context.Context, p *pods, c sandbox.Caller, q Spawn)
 }
 
 // directory refuses a rule whose target is something else than a directory. What lies elsewhere the scopes refuse.
-func (s *Service) directory(ctx context.Context, c sandbox.Caller, volume string, r scope.Rule) error {
+func (s *Service) directory(ctx context.Context, c sandbox.Caller, parent, volume string, r scope.Rule) error {
 	v := volumes{s.o.Volumes, c.Owner}
 	resolved, err := v.Resolve(ctx, volume, r.Target)
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Service) directory(ctx context.Context, c sandbox.Caller, volume string
 		what = "there is no such directory"
 	}
 	return sandbox.Errorf(sandbox.Invalid, "scope %s: %s", r, what).
-		WithHint("a pod writes to directories that are there: carboy exec … mkdir -p %s", scope.Shown(r.Target))
+		WithHint("a pod writes to directories that are there: carboy exec %s mkdir -p %s", parent, scope.Shown(r.Target))
 }
 
 // workspaceOf is the volume of a pod, or of a sandbox that is to be one.

@@ -106,7 +106,11 @@ func (s *Service) view(ctx context.Context, p *pods, r record.Pod) (Pod, error) 
 		return out, nil // Liveness says so
 	}
 	out.Sandbox, out.Volume = sb.ID, sb.Spec.Workspace.VolumeName
-	if len(r.Program.Command) == 0 || r.Program.Native {
+	switch {
+	case r.Program.Native:
+		out.Status = p.box.Doing(r)
+		return out, nil
+	case len(r.Program.Command) == 0:
 		return out, nil
 	}
 	a, err := p.box.Actor(r)
@@ -119,9 +123,14 @@ func (s *Service) view(ctx context.Context, p *pods, r record.Pod) (Pod, error) 
 // timeTalk is how long a pod may take to take what it is sent: its sandbox may have to be started.
 const timeTalk = 20 * time.Second
 
-// Connect connects to a pod, in its own protocol.
+// Connect connects to a pod, in its own protocol. One that speaks that itself is started, where its sandbox was stopped.
 func (s *Service) Connect(ctx context.Context, c sandbox.Caller, name string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeTalk, sandbox.Errorf(sandbox.Unavailable, "pod `%s` was not ready within %v", name, timeTalk))
+	defer cancel()
 	p, r, err := s.find(ctx, c, name)
+	if err == nil && r.Program.Native {
+		err = p.box.Ready(ctx, r)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -136,13 +145,6 @@ func (s *Service) Connect(ctx context.Context, c sandbox.Caller, name string) (n
 func (s *Service) Send(ctx context.Context, c sandbox.Caller, name, message string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeTalk, sandbox.Errorf(sandbox.Unavailable, "pod `%s` said nothing of it within %v", name, timeTalk))
 	defer cancel()
-	p, r, err := s.find(ctx, c, name)
-	if err == nil && r.Program.Native {
-		err = p.box.Ready(ctx, r)
-	}
-	if err != nil {
-		return err
-	}
 	conn, err := s.Connect(ctx, c, name)
 	if err == nil {
 		err = wire.Deliver(ctx, wire.NewConn(conn, wire.Options{MaxLine: maxHeard}), []wire.Segment{wire.Text(message)})

@@ -30,6 +30,12 @@ func (t *Tree) exceeds(top, r record.Pod, depth int) string {
 		}
 	}
 	switch {
+	case b.CPUs > 0 && r.Bounds.Limits.CPUs == 0:
+		return without("cpus")
+	case b.Memory > 0 && r.Bounds.Limits.Memory == 0:
+		return without("memory")
+	case b.PIDs > 0 && r.Bounds.Limits.PIDs == 0:
+		return without("processes")
 	case b.Pods > 0 && pods > b.Pods:
 		return fmt.Sprintf("below it there may be %d pods at once, and there are", b.Pods)
 	case b.Depth > 0 && depth > b.Depth:
@@ -42,4 +48,8 @@ func (t *Tree) exceeds(top, r record.Pod, depth int) string {
 		return fmt.Sprintf("the pods below it may have %d processes together, and this would make it %d", b.PIDs, pids)
 	}
 	return ""
+}
+
+func without(what string) string {
+	return "the pods below it have a budget of " + what + ", and this one would have no limit of them"
 }

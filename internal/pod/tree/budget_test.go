@@ -24,24 +24,30 @@ func TestBudget(t *testing.T) {
 		{"cpus", scope.Budget{CPUs: 3.5}, "3.5 cpus together, and this would make it 4"},
 		{"memory", scope.Budget{Memory: 3 << 20}, "3m of memory together, and this would make it 4m"},
 		{"processes", scope.Budget{PIDs: 39}, "39 processes together, and this would make it 40"},
+		{"processes without a limit", scope.Budget{PIDs: 1000}, "this one would have no limit of them"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			all := family(t).All()
+			limits := api.Limits{CPUs: 1, Memory: 1 << 20, PIDs: 10}
+			unlimited := strings.HasSuffix(tt.name, "without a limit")
+			if unlimited {
+				limits = api.Limits{}
+			}
 			for i := range all {
 				if all[i].Name == "root" {
 					all[i].Bounds.Budget = tt.budget
 				} else {
-					all[i].Bounds.Limits = api.Limits{CPUs: 1, Memory: 1 << 20, PIDs: 10}
+					all[i].Bounds.Limits = limits
 				}
 			}
 			tr := mustTree(t, all...)
 			add := pod("new", "a", rw("/w/a/new"))
-			add.Bounds.Limits = api.Limits{CPUs: 1, Memory: 1 << 20, PIDs: 10}
+			add.Bounds.Limits = limits
 			_, err := tr.Delegate(add)
 			if (err == nil) != (tt.want == "") || err != nil && (sandbox.KindOf(err) != sandbox.Exhausted || !strings.Contains(err.Error(), tt.want)) {
 				t.Fatalf("%v, want %s", err, tt.want)
 			}
-			if tt.name == "depth" || tt.want == "" {
+			if tt.name == "depth" || unlimited || tt.want == "" {
 				return
 			}
 			remove(t, tr, "b")
