@@ -50,9 +50,10 @@ func TestPods(t *testing.T) {
 		h.ok("stop", "lead", "child")
 		h.ok("start", "lead")
 		h.ok("pod", "send", "child", "again") // which starts it
-		if got := h.ok("exec", "lead", "--", "sh", "-c", "until test \"$(cat src/task)\" = again; do sleep 0.1; done; cat src/task"); got != "again" {
-			t.Errorf("the next turn: %q", got)
-		}
+		until(t, func() bool { // what it heard of its own comes first
+			got := h.ok("exec", "lead", "--", "cat", "src/task")
+			return strings.HasSuffix(got, "\n\nagain") && strings.Contains(got, "Pod `grandchild` finished a turn.")
+		})
 		check("started again", delegated)
 		for _, args := range [][]string{{"workspace", "unlock", "lead"}, {"workspace", "unlock", "child", "docs"}} {
 			if r := h.run(nil, args...); r.code != 125 {

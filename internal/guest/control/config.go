@@ -146,7 +146,7 @@ const maxProcessors = 8192
 
 // CheckPath refuses what is not a clean absolute path.
 func CheckPath(p string) error {
-	if !path.IsAbs(p) || path.Clean(p) != p {
+	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) { // a kernel reads no further than a 0
 		return fmt.Errorf("%q is not a clean absolute path", p)
 	}
 	return nil
