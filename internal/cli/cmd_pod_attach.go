@@ -2,16 +2,19 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/client/pod"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 )
 
 func (a *app) podAttachCommand() *cobra.Command {
@@ -36,7 +39,11 @@ func (a *app) podAttachCommand() *cobra.Command {
 line that comes while the pod is at its task waits until that is done. Several may be attached at once, and each
 sees what the others asked.`,
 		examples: []string{"carboy pod attach writer", "echo 'And an index.' | carboy pod attach writer"},
-		exits:    exitDocsPlain[:],
+		exits: []exitDoc{
+			{"0", "done"},
+			{"1", "the newest of its tasks did not go well"},
+			{"125", "carboy failed, or was used wrongly"},
+		},
 	})
 }
 
@@ -47,55 +54,37 @@ type podTalk struct {
 	conn *pod.Conn
 	raw  bool
 
-	running bool
+	running bool     // a turn is under way, or was asked for
+	asked   bool     // it was asked for, and has not begun
+	given   string   // the task that the pod was given last
 	waiting []string // tasks that wait for the turn's end
 	ended   bool     // stdin has
+	failed  bool     // the newest turn has
 }
 
+// firstWord is how long a pod has to say how things are. One that says nothing is taken to be idle.
+const firstWord = 2 * time.Second
+
 func (t *podTalk) run(ctx context.Context) error {
-	lines, events := make(chan string), make(chan pod.Event)
-	failed := make(chan error, 1)
+	lines, events, failed := make(chan string), make(chan pod.Event), make(chan error, 2)
 	go func() {
-		defer close(lines)
-		in := bufio.NewScanner(t.Stdin)
-		in.Buffer(nil, maxPodText)
-		for in.Scan() {
-			select {
-			case lines <- in.Text():
-			case <-ctx.Done():
-				return
-			}
+		if err := t.readTasks(ctx, lines); err != nil {
+			failed <- err
+			return
 		}
+		close(lines)
 	}()
-	go func() {
-		for {
-			e, err := t.conn.Event()
-			if _, over := errors.AsType[*pod.LineError](err); over {
-				continue
-			}
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case events <- e:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	known := false
-	for {
+	go func() { failed <- t.readEvents(ctx, events) }()
+	quiet := time.After(firstWord)
+	for known := false; ; {
 		if known && t.ended && !t.running && len(t.waiting) == 0 {
-			return nil
+			break
 		}
 		select {
 		case line, ok := <-lines:
 			if !ok {
 				lines, t.ended = nil, true
-				continue
-			}
-			if line != "" {
+			} else if line != "" {
 				t.waiting = append(t.waiting, line)
 			}
 		case e := <-events:
@@ -103,10 +92,9 @@ func (t *podTalk) run(ctx context.Context) error {
 			if err := t.show(e); err != nil {
 				return err
 			}
+		case <-quiet:
+			known = true
 		case err := <-failed:
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
 			if errors.Is(err, io.EOF) {
 				return fmt.Errorf("pod `%s` has ended", t.name)
 			}
@@ -114,40 +102,96 @@ func (t *podTalk) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := t.give(known); err != nil {
+		if err := t.give(ctx, known); err != nil {
 			return err
+		}
+	}
+	if t.failed {
+		return &exit.Error{Code: 1}
+	}
+	return nil
+}
+
+// readTasks sends the lines of stdin.
+func (t *podTalk) readTasks(ctx context.Context, lines chan<- string) error {
+	in := bufio.NewScanner(t.Stdin)
+	in.Buffer(nil, maxPodText)
+	for in.Scan() {
+		select {
+		case lines <- in.Text():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	err := in.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("a line of stdin has more than %d bytes", maxPodText)
+	}
+	return err
+}
+
+// readEvents sends what the pod tells, until it fails or ctx ends.
+func (t *podTalk) readEvents(ctx context.Context, events chan<- pod.Event) error {
+	for {
+		e, err := t.conn.Event()
+		if _, over := errors.AsType[*pod.LineError](err); over {
+			continue
+		}
+		if err != nil {
+			return cmp.Or(context.Cause(ctx), err)
+		}
+		select {
+		case events <- e:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
 // give has the pod begin with the next task, where it is at none.
-func (t *podTalk) give(known bool) error {
+func (t *podTalk) give(ctx context.Context, known bool) error {
 	if !known || t.running || len(t.waiting) == 0 {
 		return nil
 	}
-	m, err := pod.NewMethod(pod.MethodRun, pod.Run{Input: []pod.Segment{pod.Text(t.waiting[0])}})
+	t.given, t.waiting, t.running, t.failed = t.waiting[0], t.waiting[1:], true, false
+	t.asked = true
+	m, err := pod.NewMethod(pod.MethodRun, pod.Run{Input: []pod.Segment{pod.Text(t.given)}})
 	if err != nil {
 		return err
 	}
-	t.waiting, t.running = t.waiting[1:], true
-	return t.conn.Send(m)
+	if err := t.conn.Send(m); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return nil
+}
+
+// follow notes what an event says of the turn that is under way. Until one that was asked for has begun, the end is of the one before.
+func (t *podTalk) follow(e pod.Event) {
+	switch e.Name {
+	case pod.EventUserMessage, pod.EventTurnStart:
+		t.running, t.asked = true, false
+	case pod.EventSnapshot, pod.EventStatus:
+		s := new(pod.Status)
+		if e.Into(s) == nil && s.Status != "" && !t.asked {
+			t.running = s.Status != pod.StatusIdle
+		}
+	case pod.EventRunEnd:
+		t.running = t.asked
+	case pod.EventError:
+		said := new(pod.Error)
+		if e.Into(said) == nil && said.Code == pod.CodeAlreadyRunning && t.asked {
+			t.waiting = append([]string{t.given}, t.waiting...) // another one was first
+			t.running, t.asked = true, false
+			return
+		}
+		t.failed, t.running, t.asked = true, false, false
+	}
 }
 
 // show writes what an event says.
 func (t *podTalk) show(e pod.Event) error {
+	t.follow(e)
 	switch e.Name {
-	case pod.EventSnapshot:
-		var s pod.Snapshot
-		if e.Into(&s) == nil {
-			t.running = s.Status == pod.StatusRunning
-		}
-	case pod.EventTurnStart:
-		t.running = true
-	case pod.EventStatus:
-		var s pod.Status
-		if e.Into(&s) == nil {
-			t.running = s.Status != pod.StatusIdle
-		}
 	case pod.EventTextDelta:
 		var d pod.TextDelta
 		if e.Into(&d) == nil && !t.raw {
@@ -155,11 +199,8 @@ func (t *podTalk) show(e pod.Event) error {
 		}
 	case pod.EventError:
 		said := new(pod.Error)
-		if e.Into(said) == nil {
-			t.running = said.Code == pod.CodeAlreadyRunning
-			if !t.raw {
-				t.Note(fmt.Sprintf("pod `%s`: %s", t.name, said.Message))
-			}
+		if e.Into(said) == nil && said.Code != pod.CodeAlreadyRunning && !t.raw {
+			t.Note(fmt.Sprintf("pod `%s`: %s", t.name, said.Message))
 		}
 	case pod.EventUserMessage:
 		var u pod.UserMessage

@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"bufio"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,6 +24,7 @@ func (d *fakeDaemon) podRoutes() map[string]func(http.ResponseWriter, *http.Requ
 		"DELETE /v1/pods/{name}":        d.stopPod,
 		"POST /v1/pods/{name}/messages": d.sendToPod,
 		"GET /v1/pods/{name}/output":    d.podOutput,
+		"GET /v1/pods/{name}/attach":    d.attachPod,
 	}
 }
 
@@ -129,4 +132,42 @@ func (d *fakeDaemon) podOutput(w http.ResponseWriter, r *http.Request) error {
 		out.Failed = "its command ended with 3: no such model"
 	}
 	return answer(w, out)
+}
+
+// attachPod speaks the pods' protocol as a pod does that says each task in capitals; "sad" fails at each, and "gone" ends at it.
+func (d *fakeDaemon) attachPod(w http.ResponseWriter, r *http.Request) error {
+	p, err := d.findPod(r)
+	if err != nil {
+		return err
+	}
+	c, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	tell := func(format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(c, format, args...)
+		}
+	}
+	tell("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: carboy-pod\r\n\r\n")
+	tell(`{"event":"snapshot","data":{"entries":[],"status":"idle"}}` + "\n")
+	for in := bufio.NewScanner(rw); err == nil && in.Scan(); {
+		var m struct {
+			Params struct {
+				Input []struct{ Content string } `json:"input"`
+			} `json:"params"`
+		}
+		if err := json.Unmarshal(in.Bytes(), &m); err != nil || p.Name == "gone" {
+			break
+		}
+		tell(`{"event":"turn_start","data":{"turn":1}}` + "\n")
+		if p.Name == "sad" {
+			tell(`{"event":"error","data":{"code":"internal","message":"no such model"}}` + "\n")
+		} else {
+			tell(`{"event":"text_delta","data":{"text":%q}}`+"\n", strings.ToUpper(m.Params.Input[0].Content)+"\n")
+		}
+		tell(`{"event":"run_end","data":{"result":"finished"}}` + "\n" + `{"event":"status","data":{"status":"idle"}}` + "\n")
+	}
+	return nil
 }

@@ -50,7 +50,7 @@ func TestPods(t *testing.T) {
 		h.ok("stop", "lead", "child")
 		h.ok("start", "lead")
 		h.ok("pod", "send", "child", "again") // which starts it
-		until(t, func() bool { // what it heard of its own comes first
+		until(t, func() bool {                // what it heard of its own comes first
 			got := h.ok("exec", "lead", "--", "cat", "src/task")
 			return strings.HasSuffix(got, "\n\nagain") && strings.Contains(got, "Pod `grandchild` finished a turn.")
 		})
