@@ -248,15 +248,26 @@ const keptPath = "_CARBOY_PATH"
 
 // Tagged lists the IDs of the commands with a tag that have not ended.
 func (g *Guest) Tagged(ctx context.Context, tag string) ([]string, error) {
+	all, err := g.Commands(ctx, tag)
+	var ids []string
+	for _, p := range all {
+		if p.GetExit() == nil {
+			ids = append(ids, p.GetId())
+		}
+	}
+	return ids, err
+}
+
+// Commands lists the commands with a tag that the agent knows, those that have ended too.
+func (g *Guest) Commands(ctx context.Context, tag string) (out []*guestv1.Process, err error) {
 	res, err := g.rpc.List(ctx, connect.NewRequest(&guestv1.ListRequest{}))
 	if err != nil {
 		return nil, refused(err)
 	}
-	var ids []string
 	for _, p := range res.Msg.GetProcesses() {
-		if p.GetCommand().GetTag() == tag && p.GetExit() == nil {
-			ids = append(ids, p.GetId())
+		if p.GetCommand().GetTag() == tag {
+			out = append(out, p)
 		}
 	}
-	return ids, nil
+	return out, nil
 }

@@ -373,12 +373,10 @@ func podState(p *api.Pod) string {
 		return p.State
 	case p.Liveness == "gone":
 		return "stopped"
-	case p.Liveness == "unknown":
-		return "unknown"
-	case p.Status == "":
-		return "alive"
+	case p.Status != "":
+		return p.Status
 	}
-	return p.Status
+	return p.Liveness
 }
 
 func scopeText(rules []api.PodRule) string {

@@ -180,7 +180,8 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		Store: db, Quotas: quotas{book}, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges, Disk: deps.Disk,
 		Gate: network.Gate, NetRecords: ended.New(filepath.Join(cfg.Dirs.State, "netlogs"), nil), Snapshots: deps.Snapshots, Startup: startup.Run, Ports: d.doorways,
-		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerInstance: deps.PerInstance},
+		Removed: func(owner string) { d.pods.removed(owner) },
+		Pool:    sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerInstance: deps.PerInstance},
 	}
 	var kept *images
 	if deps.Images != nil {

@@ -30,6 +30,13 @@ func (p pods) adopt(ctx context.Context) error {
 	return nil
 }
 
+// removed has pods ended whose sandbox was removed.
+func (p pods) removed(owner string) {
+	if p.Service != nil {
+		p.Removed(owner)
+	}
+}
+
 func (p pods) close() {
 	if p.Service != nil {
 		p.Close()

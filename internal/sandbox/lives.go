@@ -28,6 +28,7 @@ type lives struct {
 	startup   StartFunc
 	ports     Ports
 	changed   func(io.Reader) (bool, error)
+	removed   func(owner string)
 }
 
 // backends are the walls, by their names.
@@ -165,6 +166,7 @@ func (l *lives) remove(ctx context.Context, e *entry) error {
 	}
 	l.log.Info("sandbox removed", "id", sb.ID, "name", sb.Spec.Name)
 	l.registry.forget(e, sb)
+	l.removed(sb.Owner)
 	l.snapshots.collect(ctx, l.registry.uses)
 	return nil
 }

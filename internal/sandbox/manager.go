@@ -66,6 +66,10 @@ type Options struct {
 	// Quotas says what each owner may have; nil: as much as the machine has.
 	Quotas Quotas
 
+	// Removed is told whose sandbox was removed, each time, and must not wait for the
+	// Manager; nil: nobody is.
+	Removed func(owner string)
+
 	// HasChanges reads what Backend.Changes wrote and reports whether that
 	// is any change; it need not read to the end. Default: any byte is one.
 	HasChanges func(r io.Reader) (bool, error)
@@ -151,7 +155,7 @@ func NewManager(opts Options) (*Manager, error) {
 	m.pool.watch = m.tender.watch
 	m.lives = &lives{
 		common: c, store: opts.Store, backends: walls, registry: m.registry, pool: m.pool, snapshots: m.snapshots,
-		gates: m.gates, startup: opts.Startup, ports: opts.Ports, changed: opts.HasChanges,
+		gates: m.gates, startup: opts.Startup, ports: opts.Ports, changed: opts.HasChanges, removed: opts.Removed,
 	}
 	if key, ok := kindOf(DefaultIsolation, Spec{}.Normalize(m.offer)); ok {
 		m.pool.keep(key, Spec{}.Normalize(m.offer))
@@ -169,6 +173,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Events == nil {
 		o.Events = new(memoryLog)
+	}
+	if o.Removed == nil {
+		o.Removed = func(string) {}
 	}
 	if o.HasChanges == nil {
 		o.HasChanges = anyByte

@@ -14,7 +14,8 @@ import (
 
 // podProgram speaks the protocol of pods itself: it writes each task to docs/native, and says so.
 const podProgram = `
-import json, os, socket, threading
+import json, os, socket, sys, threading
+print("a long story " * 200_000, file=sys.stderr, flush=True) # more than is kept of what nobody reads
 path = os.environ["CARBOY_POD_SOCKET"]
 if os.path.exists(path): os.unlink(path)
 s = socket.socket(socket.AF_UNIX)
@@ -72,9 +73,21 @@ func TestPodProtocol(t *testing.T) {
 		if r := h.run(strings.NewReader("four\n"), "pod", "attach", "native"); r.code != 0 || r.stdout != "wrote four" {
 			t.Errorf("attached: %+v", r)
 		}
+		h.ok("exec", "native", "--", "pkill", "-9", "python3")
+		until(t, func() bool {
+			got := h.ok("pod", "read", "--all", "lead")
+			return strings.Contains(got, "Pod `native` reported an error: its program has ended: ") && strings.Contains(got, "a long story a long story\n")
+		})
+		if got := h.ok("pod", "ls"); !strings.Contains(got, "not listening") {
+			t.Errorf("a program that has ended is\n%s", got)
+		}
+		if r := h.run(nil, "pod", "read", "native"); r.code != 125 || !strings.Contains(r.stderr, "pod `native`: its program does not listen at /tmp/carboy-pod.sock") {
+			t.Errorf("read: %+v", r)
+		}
+		h.ok("pod", "send", "native", "afresh") // which starts it
 		h.ok("stop", "native")
 		h.ok("pod", "send", "native", "five") // which starts it
-		if got := h.ok("exec", "lead", "--", "cat", "docs/native"); got != "one\ntwo\nthree\nfour\nfive\n" {
+		if got := h.ok("exec", "lead", "--", "cat", "docs/native"); got != "one\ntwo\nthree\nfour\nafresh\nfive\n" {
 			t.Errorf("it wrote %q", got)
 		}
 		if got := h.writesAt("lead") + " " + h.writesAt("native"); got != ".:src:src/x: docs:" {

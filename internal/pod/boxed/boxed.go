@@ -21,6 +21,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	wire "github.com/carboy-sandbox/carboy/client/pod"
 	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/pod"
@@ -66,11 +68,12 @@ type Backend struct {
 	o Options
 	c sandbox.Caller
 
-	mu     sync.Mutex
-	actors map[string]*opened // by the name of the transcript
-	// natives are what the pods that speak the protocol themselves are doing, by token.
-	natives map[string]string
+	mu      sync.Mutex
+	actors  map[string]*opened // by the name of the transcript
+	natives map[string]string  // what those that speak the protocol themselves do, by token
 	closed  bool
+
+	starts singleflight.Group // of natives' programs, by token
 }
 
 // opened is an actor, and the connections that it uses.
@@ -273,6 +276,7 @@ func (b *Backend) Forget(p record.Pod) error {
 	b.mu.Lock()
 	a := b.actors[key]
 	delete(b.actors, key)
+	delete(b.natives, p.Token)
 	b.mu.Unlock()
 	if a != nil {
 		a.close(b.o.Log)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -28,11 +28,11 @@ const (
 	tailTime = 2 * time.Second // to ask for them
 )
 
-// launch starts a command that speaks the protocol itself. Nobody reads what it prints: the newest of it is kept.
+// launch starts the program of a pod that speaks the protocol itself. Nobody reads what it prints: the newest of it is kept.
 func (b *Backend) launch(ctx context.Context, p record.Pod, id string) error {
 	g := b.agent(id)
 	defer g.Close()
-	exit, err := g.Launch(ctx, nativeID(p), &guestv1.Command{
+	exit, err := g.Launch(ctx, fmt.Sprintf("pod%s-%x", p.Token, b.o.Now().UnixNano()), &guestv1.Command{
 		Argv: p.Program.Command, Cwd: p.Program.Cwd, Tag: actor.Tag, Env: map[string]string{EnvSocket: record.NativeSocket},
 	})
 	switch {
@@ -44,16 +44,50 @@ func (b *Backend) launch(ctx context.Context, p record.Pod, id string) error {
 	return nil
 }
 
-// Ready has a pod that speaks the protocol itself listen, where its sandbox was stopped: it is started, and the command in it.
+const (
+	readyTime  = 15 * time.Second
+	readyAgain = 50 * time.Millisecond // between two attempts at a socket that is about to be there
+)
+
+// Ready has the program of a pod that speaks the protocol itself listen: where its sandbox was stopped that is started, and where the
+// program has ended it is started again. Of several callers at once one does so.
 func (b *Backend) Ready(ctx context.Context, p record.Pod) error {
+	c, err := b.Dial(ctx, p)
+	if err == nil {
+		return c.Close()
+	}
+	if wire.LivenessOf(err) == wire.Gone {
+		return err
+	}
+	done := b.starts.DoChan(p.Token, func() (any, error) {
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), readyTime, notListening(p))
+		defer cancel()
+		return nil, b.begin(ctx, p)
+	})
+	select {
+	case r := <-done:
+		return r.Err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// begin starts what does not run of a pod, and waits until it listens.
+func (b *Backend) begin(ctx context.Context, p record.Pod) error {
 	sb, err := b.Sandbox(ctx, p)
-	if err != nil || sb.State == sandbox.StateRunning {
+	if err == nil && sb.State != sandbox.StateRunning {
+		_, err = b.o.Sandboxes.Start(ctx, b.c, sb.ID)
+	}
+	if err != nil {
 		return err
 	}
-	if _, err := b.o.Sandboxes.Start(ctx, b.c, sb.ID); err != nil {
-		return err
+	g := b.agent(sb.ID)
+	defer g.Close()
+	runs, err := g.Tagged(ctx, actor.Tag)
+	if err == nil && len(runs) == 0 {
+		err = b.launch(ctx, p, sb.ID)
 	}
-	if err := b.launch(ctx, p, sb.ID); err != nil {
+	if err != nil {
 		return err
 	}
 	for {
@@ -61,7 +95,7 @@ func (b *Backend) Ready(ctx context.Context, p record.Pod) error {
 		if err == nil {
 			return c.Close()
 		}
-		if wire.LivenessOf(err) != wire.Gone {
+		if !errors.Is(err, agent.ErrNobody) {
 			return err
 		}
 		select {
@@ -72,23 +106,17 @@ func (b *Backend) Ready(ctx context.Context, p record.Pod) error {
 	}
 }
 
-// readyAgain is between two attempts at a socket that is about to be there.
-const readyAgain = 50 * time.Millisecond
-
-// nativeID is what the sandbox calls the command of a pod that has one alone.
-func nativeID(p record.Pod) string { return "pod" + p.Token }
-
 func (b *Backend) agent(id string) *agent.Guest {
 	return agent.New(func(ctx context.Context) (net.Conn, error) {
 		return b.o.Sandboxes.Dial(ctx, b.c, id, sandbox.GuestPort)
 	})
 }
 
-// join connects to the socket of a pod that speaks the protocol itself. Its error is an fs.ErrNotExist where nobody listens there; of a sandbox that
-// is stopped it is not known whether somebody would.
+// join connects to the socket of a pod that speaks the protocol itself. Where nobody listens there the cause of the error is
+// agent.ErrNobody; the pod is not gone, for its program can be started again.
 func (b *Backend) join(ctx context.Context, p record.Pod, sb *sandbox.Sandbox) (net.Conn, error) {
 	if sb.State != sandbox.StateRunning {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "pod `%s`: its sandbox is %s", p.Name, sb.State).WithHint("carboy start %s", sb.Spec.Name)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "pod `%s`: its sandbox is %s", p.Name, sb.State).WithHint("carboy pod send %s starts it", p.Name)
 	}
 	c, err := b.o.Sandboxes.Dial(ctx, b.c, sb.ID, sandbox.GuestPort)
 	if err != nil {
@@ -96,12 +124,19 @@ func (b *Backend) join(ctx context.Context, p record.Pod, sb *sandbox.Sandbox) (
 	}
 	c, err = agent.Socket(ctx, c, record.NativeSocket)
 	if errors.Is(err, agent.ErrNobody) {
-		return nil, fmt.Errorf("the socket of pod %s: %w", p.Name, fs.ErrNotExist)
+		e := notListening(p)
+		e.Err = err
+		return nil, e
 	}
 	return c, err
 }
 
-// Stderr returns the newest of what a pod's command wrote to its standard error, and what that is.
+func notListening(p record.Pod) *sandbox.Error {
+	return sandbox.Errorf(sandbox.Unavailable, "pod `%s`: its program does not listen at %s", p.Name, record.NativeSocket).
+		WithHint("carboy pod send %s starts it where it has ended", p.Name)
+}
+
+// Stderr returns the newest of what a pod's program wrote to its standard error, and what that is.
 func (b *Backend) Stderr(p record.Pod) (name string, tail []byte) {
 	name = "of its command"
 	ctx, cancel := context.WithTimeout(context.Background(), tailTime)
@@ -112,34 +147,74 @@ func (b *Backend) Stderr(p record.Pod) (name string, tail []byte) {
 	}
 	g := b.agent(sb.ID)
 	defer g.Close()
-	for from := int64(0); ; {
-		o, err := g.Read(ctx, nativeID(p), agent.Read{Stderr: true, Offset: from, Max: math.MaxUint16, Wait: time.Millisecond})
-		if err != nil || len(o.Data) == 0 {
-			return name, tail
+	id := ""
+	all, err := g.Commands(ctx, actor.Tag)
+	for _, c := range all { // which have their time in their names
+		id = max(id, c.GetId())
+	}
+	for from := int64(0); err == nil && id != ""; {
+		var o agent.Output
+		o, err = g.Read(ctx, id, agent.Read{Stderr: true, Offset: from, Max: math.MaxUint16, Wait: time.Millisecond})
+		if len(o.Data) == 0 {
+			break
 		}
 		tail = append(tail, o.Data...)
 		tail = tail[max(0, len(tail)-maxTail):]
 		from = o.Offset + int64(len(o.Data))
 	}
+	return name, tail
 }
 
 // Watch follows what a pod that speaks the protocol itself says of its turns, until ctx ends or the pod does.
 func (b *Backend) Watch(ctx context.Context, p record.Pod) {
-	defer b.doing(p, "")
 	pace := rate.NewLimiter(told, toldAtOnce)
-	for ctx.Err() == nil {
-		if _, ok := b.o.Find(p.Name); !ok || b.now(p).Token != p.Token {
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.natives, p.Token)
+	}()
+	for lost := false; ctx.Err() == nil; {
+		if now, ok := b.o.Find(p.Name); !ok || now.Token != p.Token {
 			return
 		}
 		if c, err := b.Dial(ctx, b.now(p)); err == nil {
 			b.hear(ctx, p, wire.NewConn(c, wire.Options{MaxLine: maxWatched}), pace)
+			b.doing(p, "")
+			lost = true
+		} else if lost && b.ended(ctx, p) {
+			lost = false
 		}
-		b.doing(p, "")
 		select {
 		case <-time.After(watchAgain):
 		case <-ctx.Done():
 		}
 	}
+}
+
+// ended tells a pod's parent that its program has ended, where that is so while its sandbox runs, and reports whether it is.
+func (b *Backend) ended(ctx context.Context, p record.Pod) bool {
+	ctx, cancel := context.WithTimeout(ctx, tailTime)
+	defer cancel()
+	sb, err := b.Sandbox(ctx, p)
+	if err != nil || sb.State != sandbox.StateRunning {
+		return false
+	}
+	g := b.agent(sb.ID)
+	defer g.Close()
+	if runs, err := g.Tagged(ctx, actor.Tag); err != nil || len(runs) > 0 {
+		return false
+	}
+	text := "its program has ended"
+	if _, tail := b.Stderr(p); len(tail) > 0 {
+		text += ": " + short(string(tail[max(0, len(tail)-maxError):]))
+	}
+	b.o.Event(b.now(p), wire.PodEvent{Kind: wire.PodErrored, PodName: p.Name, Message: text})
+	return true
+}
+
+// short is a text as it is told to a parent: in letters, and not long.
+func short(s string) string {
+	return fmt.Sprintf("%.*s", maxError, strings.TrimSpace(strings.ToValidUTF8(s, "\uFFFD")))
 }
 
 const (
@@ -155,10 +230,6 @@ const (
 func (b *Backend) doing(p record.Pod, status string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if status == "" {
-		delete(b.natives, p.Token)
-		return
-	}
 	b.natives[p.Token] = status
 }
 
@@ -198,7 +269,7 @@ func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn, pace *ra
 		case wire.EventError:
 			said := new(wire.Error)
 			if e.Into(said) == nil && said.Code != wire.CodeAlreadyRunning && said.Code != wire.CodeInvalidRequest {
-				tell(wire.PodEvent{Kind: wire.PodErrored, PodName: p.Name, Message: fmt.Sprintf("%.*s", maxError, said.Message)})
+				tell(wire.PodEvent{Kind: wire.PodErrored, PodName: p.Name, Message: short(said.Message)})
 			}
 		}
 	}

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/pod/record"
 	"github.com/carboy-sandbox/carboy/internal/pod/service"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/scope"
 	"github.com/carboy-sandbox/carboy/internal/store/storetest"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // TestAtOnce: of spawns of one name, or of one directory, at once one comes about, and nothing is left of the others.
@@ -152,5 +154,31 @@ func TestHeard(t *testing.T) {
 	want := "Pod `docs` " + failed + "Pod `src` " + failed + "Pod `docs` has stopped.\n"
 	if got := heard("lead"); got != want {
 		t.Errorf("the parent heard\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestRemoved: a pod whose sandbox was removed is ended without being asked for, and its parent has back what it had; it is listed once more.
+func TestRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.spawn(t, "lead", "docs", "docs")
+	w.spawn(t, "docs", "deep", "docs")
+	w.boxes.Remove(t.Context(), ann, "docs", true)
+	w.Removed("somebody else")
+	w.Removed(owner)
+	if !patience.Until(time.Minute, func() bool {
+		p, err := w.Get(t.Context(), ann, "deep")
+		return err == nil && p.Parent == "lead"
+	}) {
+		t.Fatal("the pod was not ended")
+	}
+	w.boxes.Remove(t.Context(), ann, "deep", true)
+	w.Removed(owner)
+	if !patience.Until(time.Minute, func() bool { return w.boxes.access()["lead"] == "" }) {
+		t.Fatal("the parent has nothing back")
+	}
+	for _, want := range []string{"deep<lead gone []; docs<lead gone []", ""} {
+		if got := w.listing(t); got != want {
+			t.Errorf("listed are %s, want %s", got, want)
+		}
 	}
 }

@@ -66,8 +66,13 @@ type pods struct {
 	cancel  context.CancelFunc
 	watches sync.WaitGroup
 
-	mu   sync.Mutex
-	read map[string]int // how far the output of each pod, by its token, was read
+	removed chan struct{} // has room for one: a sandbox was removed
+
+	reaping sync.Mutex // held while pods that are gone are ended
+
+	mu    sync.Mutex
+	read  map[string]int // how far the output of each pod, by its token, was read
+	ended []record.Pod   // those that are gone, until they were listed once
 }
 
 // New makes a Service. Nothing is touched before it is asked.
@@ -99,7 +104,9 @@ func (s *Service) Adopt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.settle(ctx, p)
+		if err := s.tidy(ctx, p); err != nil {
+			p.look()
+		}
 		if err := p.box.Sweep(p.All()); err != nil {
 			s.o.Log.Warn("remove what pods said that are gone", "error", err)
 		}
@@ -127,7 +134,7 @@ func (s *Service) of(ctx context.Context, owner string) (*pods, error) {
 	if err := home.Make(dir, 0o700); err != nil {
 		return nil, err
 	}
-	p := &pods{read: map[string]int{}, log: s.o.Log}
+	p := &pods{read: map[string]int{}, removed: make(chan struct{}, 1), log: s.o.Log}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	p.box = boxed.New(boxed.Options{
 		Owner: owner, Sandboxes: s.o.Sandboxes, Dir: dir, Now: time.Now, Log: s.o.Log,
@@ -150,15 +157,8 @@ func (s *Service) of(ctx context.Context, owner string) (*pods, error) {
 	}
 	p.Registry = r
 	s.owners[owner] = p
+	p.watches.Go(func() { s.reapRemoved(p) })
 	return p, nil
-}
-
-// settle tries again what could not be done before: to give a pod back what it had, and the like. What still can't be done is
-// tried the next time.
-func (s *Service) settle(ctx context.Context, p *pods) {
-	if err := p.Settle(ctx); err != nil {
-		s.o.Log.Warn("finish what was begun with pods", "error", err)
-	}
 }
 
 // tell has a pod know what became of one of its own. Nobody waits for it to be read, and a pod that can't be told does without: the

@@ -23,13 +23,16 @@ type Pod struct {
 	Sandbox  string // its ID; "": it has none any more
 	Volume   string // the name of the workspace's volume
 	Liveness wire.Liveness
-	Status   string // idle or running; "": nothing is known of it
+	Status   string // idle, running or paused, or StatusSilent; "": nothing is known of it
 	Turns    int
 	Children []string
 	// Others are the sandboxes that have its workspace, and are no pods: they are bound by nothing here.
 	Others   []string
 	Writable []string // the directories of its scope that it can write to now, and are in no other
 }
+
+// StatusSilent is the status of a pod whose program does not listen. The next task starts it again, where it has ended.
+const StatusSilent = "not listening"
 
 // Get returns a pod.
 func (s *Service) Get(ctx context.Context, c sandbox.Caller, name string) (Pod, error) {
@@ -46,10 +49,8 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller) ([]Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.settle(ctx, p)
-	gone, err := p.Reap(ctx)
-	if err != nil {
-		s.o.Log.Warn("end pods that are gone", "error", err)
+	if err := s.tidy(ctx, p); err != nil {
+		p.look() // and the list says how things are
 	}
 	out := []Pod{}
 	for _, r := range p.All() {
@@ -59,14 +60,9 @@ func (s *Service) List(ctx context.Context, c sandbox.Caller) ([]Pod, error) {
 		}
 		out = append(out, one)
 	}
-	for _, r := range gone {
-		if r.Token != "" {
+	for _, r := range p.takeEnded() {
+		if _, ok := p.Find(r.Name); !ok {
 			out = append(out, Pod{Pod: r, Liveness: wire.Gone})
-		}
-		p.tell(ctx, r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: r.Name})
-		s.uninstall(ctx, p, r.Parent)
-		if err := p.box.Forget(r); err != nil {
-			s.o.Log.Warn("remove what a pod said", "pod", r.Name, "error", err)
 		}
 	}
 	slices.SortFunc(out, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
@@ -107,6 +103,12 @@ func (s *Service) view(ctx context.Context, p *pods, r record.Pod) (Pod, error) 
 	}
 	out.Sandbox, out.Volume = sb.ID, sb.Spec.Workspace.VolumeName
 	switch {
+	case r.Program.Native && sb.State != sandbox.StateRunning: // the next task starts it
+		out.Status = wire.StatusIdle
+		return out, nil
+	case r.Program.Native && out.Liveness == wire.Unknown:
+		out.Status = StatusSilent
+		return out, nil
 	case r.Program.Native:
 		out.Status = p.box.Doing(r)
 		return out, nil
