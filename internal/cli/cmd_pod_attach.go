@@ -80,8 +80,12 @@ func (t *podTalk) run(ctx context.Context) error {
 		if known && t.ended && !t.running && len(t.waiting) == 0 {
 			break
 		}
+		next := lines
+		if len(t.waiting) > 0 { // one at a time: stdin may have no end
+			next = nil
+		}
 		select {
-		case line, ok := <-lines:
+		case line, ok := <-next:
 			if !ok {
 				lines, t.ended = nil, true
 			} else if line != "" {

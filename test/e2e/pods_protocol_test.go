@@ -45,6 +45,8 @@ def serve(c):
                         tell(o, "text_delta", {"text": "wrote " + text})
                         tell(o, "run_end", {"result": "finished"})
                         tell(o, "status", {"status": "idle"})
+                elif m["method"] == "pod_event":
+                    open("/tmp/heard", "a").write(m["params"]["pod_name"] + " " + m["params"]["kind"] + "\n")
                 else:
                     tell(f, "error", {"code": "invalid_request", "message": "no " + m["method"]})
     except (OSError, ValueError): pass
@@ -90,6 +92,13 @@ func TestPodProtocol(t *testing.T) {
 		if got := h.ok("exec", "lead", "--", "cat", "docs/native"); got != "one\ntwo\nthree\nfour\nafresh\nfive\n" {
 			t.Errorf("it wrote %q", got)
 		}
+		h.ok("exec", "native", "--", "mkdir", "docs/deep")
+		h.ok("pod", "spawn", "--scope", "docs/deep:write", "--task", "x", "native", "child", "--", "true")
+		h.ok("pod", "read", "--follow", "child")
+		h.ok("pod", "stop", "child")
+		until(t, func() bool {
+			return h.run(nil, "exec", "native", "--", "cat", "/tmp/heard").stdout == "child turn_ended\nchild shut_down\n"
+		})
 		if got := h.writesAt("lead") + " " + h.writesAt("native"); got != ".:src:src/x: docs:" {
 			t.Errorf("parent and child write to %q", got)
 		}

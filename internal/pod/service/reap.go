@@ -77,7 +77,7 @@ func (s *Service) reap(ctx context.Context, p *pods) error {
 			p.ended = p.ended[max(0, len(p.ended)-maxEnded):]
 		}
 		p.mu.Unlock()
-		p.tell(ctx, r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: r.Name})
+		p.tell(r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: r.Name})
 		s.uninstall(ctx, p, r.Parent)
 		if err := p.box.Forget(r); err != nil {
 			s.o.Log.Warn("remove what a pod said", "pod", r.Name, "error", err)

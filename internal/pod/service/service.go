@@ -71,8 +71,9 @@ type pods struct {
 	reaping sync.Mutex // held while pods that are gone are ended
 
 	mu    sync.Mutex
-	read  map[string]int // how far the output of each pod, by its token, was read
-	ended []record.Pod   // those that are gone, until they were listed once
+	read  map[string]int             // how far the output of each pod, by its token, was read
+	ended []record.Pod               // those that are gone, until they were listed once
+	news  map[string][]wire.PodEvent // what natives, by token, are still to hear
 }
 
 // New makes a Service. Nothing is touched before it is asked.
@@ -134,12 +135,12 @@ func (s *Service) of(ctx context.Context, owner string) (*pods, error) {
 	if err := home.Make(dir, 0o700); err != nil {
 		return nil, err
 	}
-	p := &pods{read: map[string]int{}, removed: make(chan struct{}, 1), log: s.o.Log}
+	p := &pods{read: map[string]int{}, news: map[string][]wire.PodEvent{}, removed: make(chan struct{}, 1), log: s.o.Log}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	p.box = boxed.New(boxed.Options{
 		Owner: owner, Sandboxes: s.o.Sandboxes, Dir: dir, Now: time.Now, Log: s.o.Log,
 		Find:  func(name string) (record.Pod, bool) { return p.Find(name) },
-		Event: func(of record.Pod, ev wire.PodEvent) { p.tell(context.WithoutCancel(ctx), of.Parent, ev) },
+		Event: func(of record.Pod, ev wire.PodEvent) { p.tell(of.Parent, ev) },
 		Stop: func(name string) {
 			go func() {
 				if _, err := s.Stop(context.WithoutCancel(ctx), sandbox.Caller{Owner: owner}, name); err != nil {
@@ -159,40 +160,6 @@ func (s *Service) of(ctx context.Context, owner string) (*pods, error) {
 	s.owners[owner] = p
 	p.watches.Go(func() { s.reapRemoved(p) })
 	return p, nil
-}
-
-// tell has a pod know what became of one of its own. Nobody waits for it to be read, and a pod that can't be told does without: the
-// records say the same.
-func (p *pods) tell(ctx context.Context, name string, ev wire.PodEvent) {
-	r, ok := p.Find(name)
-	if !ok {
-		return
-	}
-	err := p.hears(ctx, r, ev)
-	if err != nil {
-		p.log.Info("a pod was not told of another", "pod", name, "event", ev.Kind, "error", err)
-	}
-}
-
-func (p *pods) hears(ctx context.Context, r record.Pod, ev wire.PodEvent) error {
-	if !r.Program.Native {
-		a, err := p.box.Actor(r)
-		if err != nil {
-			return err
-		}
-		return a.Hear(ev)
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeTalk)
-	defer cancel()
-	m, err := wire.NewMethod(wire.MethodPodEvent, ev)
-	if err != nil {
-		return err
-	}
-	c, err := p.box.Dial(ctx, r)
-	if err != nil {
-		return err
-	}
-	return wire.Ask(ctx, wire.NewConn(c, wire.Options{MaxLine: maxHeard}), m)
 }
 
 // Close gives up what this end holds. Pods go on.

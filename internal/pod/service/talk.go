@@ -281,7 +281,7 @@ func (s *Service) Stop(ctx context.Context, c sandbox.Caller, name string) (recl
 	p.mu.Lock()
 	delete(p.read, r.Name+r.Token)
 	p.mu.Unlock()
-	p.tell(ctx, r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: name})
+	p.tell(r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: name})
 	s.uninstall(ctx, p, r.Parent)
 	return r.Allow, nil
 }
