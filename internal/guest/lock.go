@@ -158,13 +158,13 @@ func (l *locking) covers() bool {
 
 // try does it, unless something is in the way: then that is found.
 func (l *locking) try() error {
-	err := l.jail.SetAccess(accessOf(l.req), func(dirs []string) (err error) {
-		l.search = holders.Reaching(dirs)
+	err := l.jail.SetAccess(accessOf(l.req), func(now jail.Covered) (err error) {
+		l.search = holders.Either(holders.Reaching(now.Dirs), holders.Leading(now.Pins))
 		if l.found, err = holders.Find(ownProc, l.others()); err != nil {
 			return err
 		}
 		if len(l.found) == 0 {
-			l.found, err = holders.Linked(dirs)
+			l.found, err = holders.Linked(now.Dirs)
 		}
 		switch {
 		case err != nil:

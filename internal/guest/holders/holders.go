@@ -74,17 +74,45 @@ func Writing(dir string) Search {
 
 // Reaching finds what could write to files of directories by what it has open there, for reading too, works in, or executes:
 // what is mounted over the directories does not bind it. Nothing of it may run meanwhile.
-func Reaching(dirs []string) Search { return having(dirs, accessible, opens) }
+func Reaching(dirs []string) Search { return having(dirs, dirs, accessible, opens) }
+
+// Leading finds what works in directories or has one of them, or one below, open: from there what was mounted in them afterwards is
+// not seen.
+func Leading(dirs []string) Search {
+	never := func(string) bool { return false }
+	search := having(dirs, nil, func(link string) bool {
+		var st unix.Stat_t
+		return unix.Stat(link, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && accessible(link)
+	}, never)
+	return func(at string) (Holder, bool) {
+		if len(dirs) == 0 {
+			return Holder{}, false
+		}
+		return search(at)
+	}
+}
+
+// Either finds what one of searches does.
+func Either(searches ...Search) Search {
+	return func(at string) (Holder, bool) {
+		for _, search := range searches {
+			if h, ok := search(at); ok {
+				return h, true
+			}
+		}
+		return Holder{}, false
+	}
+}
 
 // Within finds what has anything of a directory open, works in it or executes something of it.
 func Within(dir string) Search {
 	always := func(string) bool { return true }
-	return having([]string{dir}, always, always)
+	return having([]string{dir}, []string{dir}, always, always)
 }
 
 // having finds what has something of directories, as far as has says so of what a link of a /proc leads to, or runs of
-// the program.
-func having(dirs []string, has, runs func(link string) bool) Search {
+// the program; or has a file of what is in maps in its memory.
+func having(dirs, maps []string, has, runs func(link string) bool) Search {
 	in := func(path string) bool {
 		return slices.ContainsFunc(dirs, func(dir string) bool { return below(path, dir) })
 	}
@@ -92,7 +120,7 @@ func having(dirs []string, has, runs func(link string) bool) Search {
 		if passedTo(at) {
 			return Holder{How: api.HowPasses}, true
 		}
-		return ofProcess(at, dirs, func(task string) (Holder, bool) {
+		return ofProcess(at, maps, func(task string) (Holder, bool) {
 			for link, how := range map[string]api.How{"cwd": api.HowWorksIn, "root": api.HowRootedIn} {
 				name := filepath.Join(task, link)
 				if path, err := os.Readlink(name); err == nil && in(path) && has(name) {

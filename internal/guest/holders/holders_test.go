@@ -122,7 +122,7 @@ func TestEnd(t *testing.T) {
 }
 
 // TestReaching: what a process has of a directory below a read-only mount, by which it could write, is found; what it has of that
-// mount, or elsewhere, is not.
+// mount, or elsewhere, is not. Where the directory leads to others, files count for nothing.
 func TestReaching(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -130,15 +130,16 @@ func TestReaching(t *testing.T) {
 	for what, tt := range map[string]struct {
 		script string
 		how    api.How
+		leads  api.How
 	}{
-		"works-there":   {`cd src; cover`, api.HowWorksIn},
-		"reads":         {`exec 7<src/f; cover`, api.HowReaches},
-		"writes":        {`exec 7>>src/f; cover`, api.HowReaches},
-		"directory":     {`exec 7<src; cover`, api.HowReaches},
-		"executes":      {`cp "$(command -v sleep)" src/s; src/s 100 & while ! readlink /proc/$!/exe | grep -q /src/s; do :; done; cover`, ""},
-		"reads-covered": {`cover; exec 7<src/f; cd src`, ""},
-		"deleted":       {`exec 7>src/f; rm src/f; cover`, ""},
-		"elsewhere":     {`cd other; exec 7>f; cd ..; cover`, ""},
+		"works-there":   {`cd src; cover`, api.HowWorksIn, api.HowWorksIn},
+		"reads":         {`exec 7<src/f; cover`, api.HowReaches, ""},
+		"writes":        {`exec 7>>src/f; cover`, api.HowReaches, ""},
+		"directory":     {`exec 7<src; cover`, api.HowReaches, api.HowReaches},
+		"executes":      {`cp "$(command -v sleep)" src/s; src/s 100 & while ! readlink /proc/$!/exe | grep -q /src/s; do :; done; cover`, "", ""},
+		"reads-covered": {`cover; exec 7<src/f; cd src`, "", ""},
+		"deleted":       {`exec 7>src/f; rm src/f; cover`, "", ""},
+		"elsewhere":     {`cd other; exec 7>f; cd ..; cover`, "", ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
@@ -163,13 +164,19 @@ func TestReaching(t *testing.T) {
 					t.Fatalf("it said %q, %v", b, err)
 				}
 			}
-			found, err := holders.Find("/proc", holders.Reaching([]string{dir + "/src"}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			found = slices.DeleteFunc(found, func(h holders.Holder) bool { return h.How == api.HowPasses }) // this machine's own
-			if tt.how == "" && len(found) > 0 || tt.how != "" && (len(found) != 1 || found[0].PID != cmd.Process.Pid || found[0].How != tt.how) {
-				t.Errorf("found %+v; it is %d, want %q", found, cmd.Process.Pid, tt.how)
+			src := []string{dir + "/src"}
+			for _, look := range []struct {
+				search holders.Search
+				how    api.How
+			}{{holders.Reaching(src), tt.how}, {holders.Leading(src), tt.leads}, {holders.Leading(nil), ""}, {holders.Either(holders.Leading(src), holders.Reaching(src)), tt.how}} {
+				found, err := holders.Find("/proc", look.search)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found = slices.DeleteFunc(found, func(h holders.Holder) bool { return h.How == api.HowPasses }) // this machine's own
+				if look.how == "" && len(found) > 0 || look.how != "" && (len(found) != 1 || found[0].PID != cmd.Process.Pid || found[0].How != look.how) {
+					t.Errorf("found %+v; it is %d, want %q", found, cmd.Process.Pid, look.how)
+				}
 			}
 		})
 	}

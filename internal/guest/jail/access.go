@@ -57,37 +57,69 @@ func (a Access) dirs() (list []string) {
 	return list
 }
 
+// pins are the directories that lead to parts and can be written to: nobody renames a mount, and with it what is in it.
+func (a Access) pins() (list []string) {
+	dirs := a.dirs()
+	for _, dir := range dirs {
+		for dir = filepath.Dir(dir); dir != a.Mount; dir = filepath.Dir(dir) {
+			if !slices.Contains(dirs, dir) && !slices.Contains(list, dir) && !a.readOnly(dir) {
+				list = append(list, dir)
+			}
+		}
+	}
+	return list
+}
+
+// maxMounts bounds the directories that are mounts for one Access: each is one in every mount namespace.
+const maxMounts = 512
+
+// mounts are the directories that have to be mounts of their own; what is around another comes first.
+func (a Access) mounts() ([]string, error) {
+	list := slices.Concat(a.dirs(), a.pins())
+	if len(list) > maxMounts {
+		return nil, fmt.Errorf("%d directories are parts or lead to them: more than %d", len(list), maxMounts)
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// Covered is what SetAccess has mounted over itself: what was opened there before keeps the mount below.
+type Covered struct {
+	Dirs []string // that are read-only now
+	Pins []string // that lead to such: from one of those below they would be reached by no mount
+}
+
 func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 // SetAccess makes parts of a mount read-only, and the rest writable, wherever commands and the agent see it, and where
-// later ones will. Each part becomes a mount of its own, so that another directory can't be renamed to be it, and
-// nothing can be moved or linked out of it.
+// later ones will. Each part becomes a mount of its own, and so does each directory that leads to one, so that another directory
+// can't be renamed to be it, and nothing can be moved or linked out of it.
 //
 // Files of the mount that are open for writing are in the way of making all of it read-only: ErrBusy. For a directory that
 // is covered so, what was opened before keeps the mount below: covered is called with these once all is done, while nothing can
 // use them, and its error ends it. After any error all is as it was. That what is read-only can't be written to is tried.
-func (j *Jail) SetAccess(want Access, covered func(dirs []string) error) error {
+func (j *Jail) SetAccess(want Access, covered func(Covered) error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
 		return errors.New("the jail is closed")
 	}
+	wanted, err := want.mounts()
+	if err != nil {
+		return err
+	}
 	known := j.covers[want.Mount]
-	all := slices.Concat(known, want.dirs())
+	all := slices.Concat(known, wanted)
 	slices.Sort(all)
 	all = slices.Compact(all)
 	fresh := map[string]bool{}
 	spaces := j.mountSpaces()
 	done := 0
-	var err error
 	for ; done < len(spaces) && err == nil; done++ {
 		err = inMounts(spaces[done], func() error { return arrange(want, known, fresh) })
 	}
-	maps.DeleteFunc(fresh, func(dir string, is bool) bool {
-		return !is || !want.readOnly(dir) || !slices.Contains(want.dirs(), dir)
-	})
-	if err == nil && len(fresh) > 0 && covered != nil {
-		err = covered(slices.Sorted(maps.Keys(fresh)))
+	if now := want.coveredBy(fresh); err == nil && covered != nil && len(now.Dirs)+len(now.Pins) > 0 {
+		err = covered(now)
 	}
 	if err != nil {
 		was := Access{Mount: want.Mount, Parts: j.access[want.Mount]}
@@ -101,6 +133,21 @@ func (j *Jail) SetAccess(want Access, covered func(dirs []string) error) error {
 	}
 	j.access[want.Mount], j.covers[want.Mount] = want.Parts, all
 	return nil
+}
+
+// coveredBy is what somebody may have below what was mounted or changed.
+func (a Access) coveredBy(fresh map[string]bool) (c Covered) {
+	dirs, pins := a.dirs(), a.pins()
+	for _, dir := range slices.Sorted(maps.Keys(fresh)) {
+		switch {
+		case !fresh[dir]:
+		case slices.Contains(pins, dir):
+			c.Pins = append(c.Pins, dir)
+		case slices.Contains(dirs, dir) && a.readOnly(dir):
+			c.Dirs = append(c.Dirs, dir)
+		}
+	}
+	return c
 }
 
 // Access is what SetAccess made of a mount.
@@ -130,7 +177,10 @@ func arrange(want Access, known []string, fresh map[string]bool) error {
 	if _, ok := mounts[want.Mount]; !ok {
 		return fmt.Errorf("%s is not a mount of its own", want.Mount)
 	}
-	wanted := want.dirs()
+	wanted, err := want.mounts()
+	if err != nil {
+		return err
+	}
 	for _, dir := range wanted {
 		_, ok := mounts[dir]
 		if ok && slices.Contains(known, dir) {

@@ -157,23 +157,32 @@ func TestSetAccessParts(t *testing.T) {
 		parts   []jail.Part
 		want    string
 		covered string
+		pinned  bool // a can't be renamed
 	}{
-		{nil, ".:a:a/b:a/b/c:", ""},
-		{[]jail.Part{part("a/b", true)}, ".:a:", "[/a/b]"},
-		{[]jail.Part{part("a/b", true)}, ".:a:", "[]"},
-		{[]jail.Part{part("a/b", true), part("a/b/c", false)}, ".:a:a/b/c:", "[]"},
-		{[]jail.Part{part("a", true), part("a/b/c", false)}, ".:a/b/c:", "[/a]"},
-		{[]jail.Part{part(".", true), part("a", false), part("a/b", true)}, "a:", "[/a/b]"},
-		{[]jail.Part{part(".", true)}, "", "[]"},
-		{nil, ".:a:a/b:a/b/c:", "[]"},
+		{nil, ".:a:a/b:a/b/c:", "", false},
+		{[]jail.Part{part("a/b", true)}, ".:a:", "[/a/b pin /a]", true},
+		{[]jail.Part{part("a/b", true)}, ".:a:", "[]", true},
+		{[]jail.Part{part("a/b", true), part("a/b/c", false)}, ".:a:a/b/c:", "[]", true},
+		{[]jail.Part{part("a", true), part("a/b/c", false)}, ".:a/b/c:", "[/a]", true},
+		{[]jail.Part{part(".", true), part("a", false), part("a/b", true)}, "a:", "[]", true},
+		{[]jail.Part{part(".", true)}, "", "[]", true},
+		{nil, ".:a:a/b:a/b/c:", "[]", false},
+		{[]jail.Part{part("a/b/c", true)}, ".:a:a/b:", "[/a/b/c pin /a pin /a/b]", true},
+		{nil, ".:a:a/b:a/b/c:", "[]", false},
 	} {
 		covered = nil
-		err := j.SetAccess(jail.Access{Mount: dir, Parts: step.parts}, func(dirs []string) error {
-			for _, d := range dirs {
+		err := j.SetAccess(jail.Access{Mount: dir, Parts: step.parts}, func(now jail.Covered) error {
+			for _, d := range now.Dirs {
 				covered = append(covered, d[len(dir):])
+			}
+			for _, d := range now.Pins {
+				covered = append(covered, "pin "+d[len(dir):])
 			}
 			return nil
 		})
+		if got := sh(t, j, nobody, "cd "+dir+"; mv -T a z 2>/dev/null && mv -T z a && echo moved").out; (got == "") != step.pinned {
+			t.Errorf("%v: a is renamed: %q", step.parts, got)
+		}
 		if got := written(); err != nil || got != step.want || step.covered != "" && fmt.Sprint(covered) != step.covered {
 			t.Errorf("%v: %v, written to %q, want %q; covered %v, want %s", step.parts, err, got, step.want, covered, step.covered)
 		}
@@ -200,7 +209,7 @@ func TestSetAccessUndone(t *testing.T) {
 	}
 	inWay := errors.New("something is in the way")
 	for _, p := range []string{"/b", "/link", "/file", "/none"} {
-		err := j.SetAccess(jail.Access{Mount: dir, Parts: []jail.Part{{Path: dir + p, ReadOnly: true}}}, func([]string) error { return inWay })
+		err := j.SetAccess(jail.Access{Mount: dir, Parts: []jail.Part{{Path: dir + p, ReadOnly: true}}}, func(jail.Covered) error { return inWay })
 		if err == nil || errors.Is(err, inWay) != (p == "/b") {
 			t.Errorf("%s: %v", p, err)
 		}
