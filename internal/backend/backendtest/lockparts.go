@@ -136,27 +136,7 @@ func lockParts(t *testing.T, s *suite, w *world, l sandbox.Locker) {
 			}
 		}
 	})
-	t.Run("led-to", func(t *testing.T) { // what leads to a directory that is locked stays where it is
-		b := w.begin(t, at)
-		b.sh(t, "", partsBegun)
-		lock := sandbox.Lock{Access: sandbox.AccessList{{Path: "src/deep", ReadOnly: true}}}
-		reader, _ := keeper(t, b, "", "read") // a file leads nowhere
-		r, _ := keeper(t, b, "", "directory")
-		out, err := l.Lock(t.Context(), b.id, lock)
-		if err != nil || !out.Busy || len(out.InWay) != 1 || out.InWay[0].How != guest.HowReaches || out.InWay[0].Path != "/workspace/src" {
-			t.Fatalf("lock = %+v, %v", out, err)
-		}
-		r.write("", true)
-		r.end()
-		setAccess(t, l, b, lock.Access)
-		for _, user := range s.users() {
-			b.sh(t, user, "cd /workspace && ! mv src was 2>/dev/null && ! mv -T other src 2>/dev/null && ! rmdir src/deep 2>/dev/null && test -d src/deep && ! touch src/deep/t 2>/dev/null && touch src/t && rm src/t")
-		}
-		reader.write("", true)
-		reader.end()
-		setAccess(t, l, b, nil)
-		b.sh(t, "", "cd /workspace && mv src was && mv was src && touch src/deep/t")
-	})
+	t.Run("led-to", func(t *testing.T) { lockPartLedTo(t, s, w, l, at) })
 	for how, want := range map[string]guest.How{
 		"works in": guest.HowWorksIn, "directory": guest.HowReaches, "path": guest.HowReaches, "read": guest.HowReaches,
 		"written": guest.HowReaches, "mapped": guest.HowMaps, "in a thread": guest.HowReaches, "in a socket": guest.HowPasses,
@@ -217,4 +197,27 @@ func lockPartMeets(t *testing.T, w *world, l sandbox.Locker, at func(*sandbox.Sa
 	bystander.write("by\n", false)
 	bystander.awaits("by its working directory\ndone\n")
 	b.says(t, "touch /workspace/src/x 2>/dev/null || echo refused; touch /workspace/x && echo written", "refused\nwritten\n")
+}
+
+// lockPartLedTo: what leads to a directory that is locked stays where it is.
+func lockPartLedTo(t *testing.T, s *suite, w *world, l sandbox.Locker, at func(*sandbox.Sandbox)) {
+	b := w.begin(t, at)
+	b.sh(t, "", partsBegun)
+	lock := sandbox.Lock{Access: sandbox.AccessList{{Path: "src/deep", ReadOnly: true}}}
+	reader, _ := keeper(t, b, "", "read") // a file leads nowhere
+	r, _ := keeper(t, b, "", "directory")
+	out, err := l.Lock(t.Context(), b.id, lock)
+	if err != nil || !out.Busy || len(out.InWay) != 1 || out.InWay[0].How != guest.HowReaches || out.InWay[0].Path != "/workspace/src" {
+		t.Fatalf("lock = %+v, %v", out, err)
+	}
+	r.write("", true)
+	r.end()
+	setAccess(t, l, b, lock.Access)
+	for _, user := range s.users() {
+		b.sh(t, user, "cd /workspace && ! mv src was 2>/dev/null && ! mv -T other src 2>/dev/null && ! rmdir src/deep 2>/dev/null && test -d src/deep && ! touch src/deep/t 2>/dev/null && touch src/t && rm src/t")
+	}
+	reader.write("", true)
+	reader.end()
+	setAccess(t, l, b, nil)
+	b.sh(t, "", "cd /workspace && mv src was && mv was src && touch src/deep/t")
 }
