@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/client/pod"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 func (a *app) podAttachCommand() *cobra.Command {
@@ -29,7 +30,7 @@ func (a *app) podAttachCommand() *cobra.Command {
 			}
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { conn.Close() })()
-			return (&podTalk{app: a, name: args[0], conn: conn, raw: a.JSON}).run(ctx)
+			return (&podTalk{app: a, svc: svc, name: args[0], conn: conn, raw: a.JSON}).run(ctx)
 		}),
 		ValidArgsFunction: a.completePod(),
 	}
@@ -50,12 +51,15 @@ sees what the others asked.`,
 // podTalk is one conversation with a pod.
 type podTalk struct {
 	*app
+	svc  *client.Client
 	name string
 	conn *pod.Conn
 	raw  bool
 
 	running bool     // a turn is under way, or was asked for
 	asked   bool     // it was asked for, and has not begun
+	sent    bool     // it was asked for, and is not over
+	others  bool     // the turn that is under way somebody else has asked for
 	given   string   // the task that the pod was given last
 	waiting []string // tasks that wait for the turn's end
 	ended   bool     // stdin has
@@ -100,7 +104,7 @@ func (t *podTalk) run(ctx context.Context) error {
 			known = true
 		case err := <-failed:
 			if errors.Is(err, io.EOF) {
-				return fmt.Errorf("pod `%s` has ended", t.name)
+				return t.cut(ctx)
 			}
 			return err
 		case <-ctx.Done():
@@ -114,6 +118,14 @@ func (t *podTalk) run(ctx context.Context) error {
 		return &exit.Error{Code: 1}
 	}
 	return nil
+}
+
+// cut says why the connection to the pod ended.
+func (t *podTalk) cut(ctx context.Context) error {
+	if _, err := t.svc.Pod(ctx, t.name); sandbox.KindOf(err) == sandbox.NotFound {
+		return sandbox.Errorf(sandbox.NotFound, "pod `%s` has ended", t.name)
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "the connection to pod `%s` was cut; it goes on", t.name).WithHint("carboy pod attach %s", t.name)
 }
 
 // readTasks sends the lines of stdin.
@@ -158,7 +170,7 @@ func (t *podTalk) give(ctx context.Context, known bool) error {
 		return nil
 	}
 	t.given, t.waiting, t.running, t.failed = t.waiting[0], t.waiting[1:], true, false
-	t.asked = true
+	t.asked, t.sent = true, true
 	m, err := pod.NewMethod(pod.MethodRun, pod.Run{Input: []pod.Segment{pod.Text(t.given)}})
 	if err != nil {
 		return err
@@ -169,27 +181,51 @@ func (t *podTalk) give(ctx context.Context, known bool) error {
 	return nil
 }
 
-// follow notes what an event says of the turn that is under way. Until one that was asked for has begun, the end is of the one before.
+// follow notes what an event says of the turn that is under way. Until one that was asked for has begun, what is said is of another's.
 func (t *podTalk) follow(e pod.Event) {
 	switch e.Name {
-	case pod.EventUserMessage, pod.EventTurnStart:
-		t.running, t.asked = true, false
+	case pod.EventUserMessage:
+		t.running = true
+		t.others = !t.asked || taskOf(e) != t.given
+		t.asked = t.asked && t.others
+	case pod.EventTurnStart:
+		t.running = true
+		t.asked = t.asked && t.others
 	case pod.EventSnapshot, pod.EventStatus:
 		s := new(pod.Status)
 		if e.Into(s) == nil && s.Status != "" && !t.asked {
 			t.running = s.Status != pod.StatusIdle
 		}
 	case pod.EventRunEnd:
-		t.running = t.asked
+		t.running, t.others, t.sent = t.asked, false, t.asked
 	case pod.EventError:
-		said := new(pod.Error)
-		if e.Into(said) == nil && said.Code == pod.CodeAlreadyRunning && t.asked {
-			t.waiting = append([]string{t.given}, t.waiting...) // another one was first
-			t.running, t.asked = true, false
-			return
-		}
-		t.failed, t.running, t.asked = true, false, false
+		t.wentWrong(e)
 	}
+}
+
+// wentWrong notes that a turn did not go well, or that the pod did not take the task: another one was first, and it is given again.
+func (t *podTalk) wentWrong(e pod.Event) {
+	said := new(pod.Error)
+	switch err := e.Into(said); {
+	case err == nil && said.Code == pod.CodeAlreadyRunning:
+		if t.sent { // nobody else is told of that
+			t.waiting = append([]string{t.given}, t.waiting...)
+			t.running, t.asked, t.sent = true, false, false
+		}
+	case t.others:
+		t.running = t.asked
+	default:
+		t.failed, t.running, t.asked, t.sent = true, false, false, false
+	}
+}
+
+// taskOf is the text of what a pod was given.
+func taskOf(e pod.Event) string {
+	var u pod.UserMessage
+	if e.Into(&u) != nil || len(u.Segments) == 0 {
+		return ""
+	}
+	return u.Segments[0].Content
 }
 
 // show writes what an event says.
@@ -207,9 +243,8 @@ func (t *podTalk) show(e pod.Event) error {
 			t.Note(fmt.Sprintf("pod `%s`: %s", t.name, said.Message))
 		}
 	case pod.EventUserMessage:
-		var u pod.UserMessage
-		if e.Into(&u) == nil && !t.raw && console.IsTerminal(t.Stdout) && len(u.Segments) > 0 {
-			return t.PrintLine("> " + u.Segments[0].Content)
+		if text := taskOf(e); text != "" && !t.raw && console.IsTerminal(t.Stdout) {
+			return t.PrintLine("> " + text)
 		}
 	}
 	if !t.raw {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,6 +149,7 @@ func TestPodAttach(t *testing.T) {
 		if got := h.ok("pod", "read", "--all", "echo"); got != "said: zero\n\nsaid: one\n\nsaid: two\n" {
 			t.Errorf("it said %q", got)
 		}
+		h.attachTwo("echo")
 		h.ok("pod", "spawn", "--scope", "src:write", "--task", "x", "lead", "sad", "--", "sh", "-c", "echo oh >&2; exit 3")
 		until(t, func() bool {
 			return strings.Contains(h.ok("pod", "read", "--all", "lead"), "Pod `sad` reported an error")
@@ -162,6 +164,30 @@ func TestPodAttach(t *testing.T) {
 		h.ok("pod", "stop", "sad")
 		h.ok("rm", "-f", "lead")
 	})
+}
+
+// attachTwo attaches twice to a pod that says what it is given: each task is done once, whoever was first.
+func (h *home) attachTwo(name string) {
+	h.t.Helper()
+	before := h.ok("pod", "read", "--all", name)
+	var both sync.WaitGroup
+	for _, tasks := range []string{"a1\na2\na3\n", "b1\nb2\nb3\n"} {
+		both.Go(func() {
+			r := h.run(strings.NewReader(tasks), "pod", "attach", name)
+			for task := range strings.Lines(tasks) {
+				if r.code != 0 || !strings.Contains(r.stdout, "said: "+task) {
+					h.t.Errorf("attached, with %q: %+v", task, r)
+				}
+			}
+		})
+	}
+	both.Wait()
+	got := strings.TrimPrefix(h.ok("pod", "read", "--all", name), before)
+	for _, task := range []string{"a1", "a2", "a3", "b1", "b2", "b3"} {
+		if n := strings.Count(got, "said: "+task+"\n"); n != 1 {
+			h.t.Errorf("%s was done %d times:\n%s", task, n, got)
+		}
+	}
 }
 
 // TestPodsKilled: a daemon that is killed at any moment of a spawn or of a stop leaves a pod whole or nothing of it, and never two writers
