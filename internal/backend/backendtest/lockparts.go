@@ -23,7 +23,7 @@ a, b = socket.socketpair()
 os.chdir("/")
 if how == "works in": os.chdir(src + "/deep")
 if how == "works elsewhere": os.chdir("/workspace/other")
-if how == "directory": fd = os.open(src, os.O_RDONLY)
+if how in ("directory", "headless"): fd = os.open(src, os.O_RDONLY)
 if how == "path": fd = os.open(src + "/deep", os.O_PATH)
 if how == "read": fd = os.open(src + "/f", os.O_RDONLY)
 if how == "written": fd = os.open(src + "/f", os.O_RDWR)
@@ -54,16 +54,21 @@ tries = {
     "through its descriptor": lambda: os.open(f"/proc/self/fd/{fd}", os.O_WRONLY), "in its directory": lambda: os.open("f", os.O_WRONLY, dir_fd=fd),
     "elsewhere": lambda: os.open("/workspace/other/made", os.O_WRONLY | os.O_CREAT),
 }
-print(os.getpid(), "ready", sep="\n", flush=True)
-for line in sys.stdin:
-    for name, attempt in tries.items():
-        if line.strip() != "all" and not name.startswith(line.strip()): continue
-        try:
-            made = attempt()
-            print(name)
-            if made: os.close(made)
-        except (OSError, TypeError): pass
-    print("done", flush=True)
+def serve():
+    print(os.getpid(), "ready", sep="\n", flush=True)
+    for line in sys.stdin:
+        for name, attempt in tries.items():
+            if line.strip() != "all" and not name.startswith(line.strip()): continue
+            try:
+                made = attempt()
+                print(name)
+                if made: os.close(made)
+            except (OSError, TypeError): pass
+        print("done", flush=True)
+if how == "headless":
+    threading.Thread(target=serve).start()
+    libc.syscall(60, 0) # of this thread alone
+serve()
 `
 
 const partsBegun = `cd /workspace && mkdir -p src/deep other && echo one >src/f && echo two >other/g && ln -sf ../src/f other/link && chmod -R a+rwX .`
@@ -139,7 +144,7 @@ func lockParts(t *testing.T, s *suite, w *world, l sandbox.Locker) {
 	t.Run("led-to", func(t *testing.T) { lockPartLedTo(t, s, w, l, at) })
 	for how, want := range map[string]guest.How{
 		"works in": guest.HowWorksIn, "directory": guest.HowReaches, "path": guest.HowReaches, "read": guest.HowReaches,
-		"written": guest.HowReaches, "mapped": guest.HowMaps, "in a thread": guest.HowReaches, "in a socket": guest.HowPasses,
+		"written": guest.HowReaches, "mapped": guest.HowMaps, "in a thread": guest.HowReaches, "in a socket": guest.HowPasses, "headless": guest.HowReaches,
 	} {
 		t.Run(strings.ReplaceAll(how, " ", "-"), func(t *testing.T) {
 			lockPartMeets(t, w, l, at, how, want)

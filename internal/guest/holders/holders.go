@@ -146,7 +146,7 @@ func having(dirs, maps []string, has, runs func(link string) bool) Search {
 func ofProcess(at string, dirs []string, search Search) (Holder, bool) {
 	threads, err := numbers(at + "/task")
 	if err != nil {
-		return Holder{}, false // it has ended
+		return headless(at, dirs)
 	}
 	for _, tid := range threads {
 		if h, ok := search(filepath.Join(at, "task", strconv.Itoa(tid))); ok {
@@ -163,6 +163,20 @@ func ofProcess(at string, dirs []string, search Search) (Holder, bool) {
 		}
 	}
 	return Holder{}, false
+}
+
+// headless finds a process whose first thread has ended while others go on: gVisor's kernel shows nothing then of what they have, so that
+// they may have anything. One that has ended as a whole has nothing.
+func headless(at string, dirs []string) (Holder, bool) {
+	status, err := os.ReadFile(at + "/status")
+	if err != nil || field(status, "Threads:", 10) < 2 {
+		return Holder{}, false
+	}
+	h := Holder{How: api.HowReaches, Path: "/"}
+	if len(dirs) > 0 {
+		h.Path = dirs[0]
+	}
+	return h, true
 }
 
 // ofDescriptors returns the first of a thread's descriptors of which is says so.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -334,21 +335,31 @@ func (a *Actor) discard(ctx context.Context) error {
 
 // notes are what was said to the pod since its last turn, as a text that comes before what the next one is given.
 func (a *Actor) notes() string {
-	var out strings.Builder
+	var newest []string
+	left := 0
 	_, _, err := a.o.Log.Read(0, func(_ int, e transcript.Entry) error {
 		switch e.Kind {
 		case transcript.User:
-			out.Reset()
+			newest, left = nil, 0
 		case transcript.Note:
-			out.WriteString(e.Text + "\n")
+			if newest = append(newest, e.Text); len(newest) > maxNotes {
+				newest = newest[1:]
+				left++
+			}
 		}
 		return nil
 	})
-	if err != nil || out.Len() == 0 {
+	if err != nil || len(newest) == 0 {
 		return ""
 	}
-	return out.String() + "\n"
+	if left > 0 {
+		newest = slices.Insert(newest, 0, fmt.Sprintf("(%d earlier lines are left out.)", left))
+	}
+	return strings.Join(newest, "\n") + "\n\n"
 }
+
+// maxNotes bounds what stands before a task, in lines: a pod's own may be noisy.
+const maxNotes = 50
 
 // plain is what segments are in one text.
 func plain(input []wire.Segment) string {

@@ -173,10 +173,7 @@ func (b *Backend) Watch(ctx context.Context, p record.Pod) {
 		defer b.mu.Unlock()
 		delete(b.natives, p.Token)
 	}()
-	for lost := false; ctx.Err() == nil; {
-		if now, ok := b.o.Find(p.Name); !ok || now.Token != p.Token {
-			return
-		}
+	for lost := false; ctx.Err() == nil && b.is(p); {
 		if c, err := b.Dial(ctx, b.now(p)); err == nil {
 			b.hear(ctx, p, wire.NewConn(c, wire.Options{MaxLine: maxWatched}), pace)
 			b.doing(p, "")
@@ -189,6 +186,12 @@ func (b *Backend) Watch(ctx context.Context, p record.Pod) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// is reports whether a pod is still the one of its name.
+func (b *Backend) is(p record.Pod) bool {
+	now, ok := b.o.Find(p.Name)
+	return ok && now.Token == p.Token
 }
 
 // ended tells a pod's parent that its program has ended, where that is so while its sandbox runs, and reports whether it is.
@@ -244,11 +247,11 @@ func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn, pace *ra
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	tell := func(ev wire.PodEvent) {
-		if pace.Wait(ctx) == nil {
+		if pace.Wait(ctx) == nil && b.is(p) { // what is told may have been said long before
 			b.o.Event(b.now(p), ev)
 		}
 	}
-	for {
+	for b.is(p) {
 		e, err := c.Event()
 		if _, over := errors.AsType[*wire.LineError](err); over {
 			continue

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -88,6 +89,10 @@ func (q Spawn) check() error {
 		return sandbox.Errorf(sandbox.Invalid, "a pod needs a command").WithHint("it is given its task at %s, or on its standard input: -- claude -p %[1]s", actor.Place)
 	case q.Cwd != "" && !path.IsAbs(q.Cwd):
 		return sandbox.Errorf(sandbox.Invalid, "cwd %.200q: not an absolute path", q.Cwd)
+	case slices.ContainsFunc(slices.Collect(maps.Keys(q.Env)), func(name string) bool { return strings.HasPrefix(name, boxed.EnvName) }):
+		return sandbox.Errorf(sandbox.Invalid, "env: variables that begin with %s say what the pod is", boxed.EnvName).WithHint("give it another name")
+	case q.Isolation != "" && !sandbox.ValidWall(q.Isolation):
+		return sandbox.Errorf(sandbox.Invalid, "isolation %.80q: there is no such wall", q.Isolation).WithHint("%s or %s", sandbox.WallGVisor, sandbox.WallProcess)
 	case q.TTL < 0:
 		return sandbox.Errorf(sandbox.Invalid, "ttl %v: less than nothing", q.TTL)
 	}

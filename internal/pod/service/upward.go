@@ -3,9 +3,11 @@ package service
 import (
 	"context"
 	"errors"
+	"strings"
 
 	wire "github.com/carboy-sandbox/carboy/client/pod"
 	"github.com/carboy-sandbox/carboy/internal/pod/record"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // maxNews is how many events wait for a pod that speaks the protocol itself and takes none.
@@ -18,6 +20,7 @@ func (p *pods) tell(name string, ev wire.PodEvent) {
 	if !ok {
 		return
 	}
+	ev.Message = oneLine(ev.Message)
 	if r.Program.Native {
 		p.queue(r, ev)
 		return
@@ -27,6 +30,18 @@ func (p *pods) tell(name string, ev wire.PodEvent) {
 		err = a.Hear(ev)
 	}
 	p.untold(r, ev, err)
+}
+
+// maxMessage is how much of an error a parent is told, in bytes.
+const maxMessage = 400
+
+// oneLine is a pod's word as its parent is told it: it is in no other pod's name, and none of the parent's tasks.
+func oneLine(s string) string {
+	s = term.Escape(strings.TrimSpace(s))
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + "..."
+	}
+	return s
 }
 
 func (p *pods) untold(r record.Pod, ev wire.PodEvent, err error) {
