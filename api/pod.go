@@ -66,6 +66,12 @@ type Pod struct {
 	// Writable are the directories of its scope that it can write to now; what its children have of them is theirs.
 	Writable []string `json:"writable"`
 	Children []string `json:"children"`
+	// Protocol says that its command speaks the pods' protocol itself: its turns are not counted.
+	Protocol bool `json:"protocol,omitempty"`
+	// Limits, Budget and Until are what it was bounded by when it was spawned.
+	Limits *Limits    `json:"limits,omitempty"`
+	Budget *PodBudget `json:"budget,omitempty"`
+	Until  time.Time  `json:"until,omitzero"` // when it is ended
 	// Others are the sandboxes that have its workspace, and are no pods: nothing keeps them from writing where it does.
 	Others    []string  `json:"others,omitempty"`
 	Command   []string  `json:"command,omitempty"`

@@ -46,6 +46,8 @@ type podFlags struct {
 	scope  []string
 	limits api.Limits
 	budget api.PodBudget
+	pods   int64 // of the budget
+	depth  int64
 	env    launch.Env
 	ttl    time.Duration
 }
@@ -76,8 +78,8 @@ func (a *app) podSpawnCommand() *cobra.Command {
 	fs.Var(sizeValue{&f.limits.Memory}, "memory", "`SIZE` how much memory"+isDefault("as much as the parent"))
 	fs.Var(countValue{&f.limits.PIDs}, "pids", "`N` how many processes and threads"+isDefault("as many as the parent"))
 	fs.Var(durationValue{&f.ttl}, "ttl", "`DURATION` stop it after that long"+isDefault("never before the parent"))
-	fs.IntVar(&f.budget.Pods, "max-pods", 0, "`N` how many pods there may be below it at once")
-	fs.IntVar(&f.budget.Depth, "max-depth", 0, "`N` how many may stand one below the other there")
+	fs.Var(countValue{&f.pods}, "max-pods", "`N` how many pods there may be below it at once")
+	fs.Var(countValue{&f.depth}, "max-depth", "`N` how many may stand one below the other there")
 	fs.Var(cpusValue{&f.budget.CPUs}, "max-cpus", "`N` how many processors they may have together")
 	fs.Var(sizeValue{&f.budget.Memory}, "max-memory", "`SIZE` how much memory they may have together")
 	fs.Var(countValue{&f.budget.PIDs}, "max-pids", "`N` how many processes and threads they may have together")
@@ -122,6 +124,7 @@ func (a *app) podSpawn(ctx context.Context, svc *client.Client, f *podFlags) (er
 	if f.limits != (api.Limits{}) {
 		f.req.Limits = &f.limits
 	}
+	f.budget.Pods, f.budget.Depth = int(f.pods), int(f.depth)
 	if f.budget != (api.PodBudget{}) {
 		f.req.Budget = &f.budget
 	}
@@ -360,10 +363,18 @@ given, and WRITES what it can write to now: what its own pods have of that is th
 		columns: []string{"NAME", "PARENT", "STATE", "TURNS", "CREATED", "SCOPE", "WRITES"},
 		row: func(p *api.Pod, now time.Time) []string {
 			return []string{
-				p.Name, p.Parent, podState(p), fmt.Sprint(p.Turns), console.Ago(p.CreatedAt, now), scopeText(p.Scope), strings.Join(p.Writable, " "),
+				p.Name, p.Parent, podState(p), podTurns(p), console.Ago(p.CreatedAt, now), scopeText(p.Scope), strings.Join(p.Writable, " "),
 			}
 		},
 	}
+}
+
+// podTurns is how many turns a pod has had; one that speaks the protocol itself does not say.
+func podTurns(p *api.Pod) string {
+	if p.Protocol {
+		return "-"
+	}
+	return fmt.Sprint(p.Turns)
 }
 
 // podState is one word for how a pod is.
@@ -412,8 +423,11 @@ func (a *app) podInspectCommand() *cobra.Command {
 				{"pods", strings.Join(p.Children, " ")},
 				{"no pods", strings.Join(p.Others, " ")},
 				{"command", term.Escape(strings.Join(p.Command, " "))},
-				{"turns", fmt.Sprint(p.Turns)},
+				{"turns", podTurns(p)},
+				{"limits", podLimits(p)},
+				{"budget", budgetText(p.Budget)},
 				{"created", when(p.CreatedAt, a.Now())},
+				{"ends", endsText(p.Until, a.Now())},
 			} {
 				if row[1] != "" {
 					t.Row(row[0], row[1])
@@ -428,6 +442,43 @@ func (a *app) podInspectCommand() *cobra.Command {
 		examples: []string{"carboy pod inspect writer", "carboy pod inspect --json writer"},
 		exits:    exitDocsPlain[:],
 	})
+}
+
+func podLimits(p *api.Pod) string {
+	if p.Limits == nil {
+		return "" // its sandbox has them
+	}
+	return limitsLong(*p.Limits)
+}
+
+func endsText(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return console.In(t, now)
+}
+
+// budgetText is what the pods below one may have together.
+func budgetText(b *api.PodBudget) string {
+	if b == nil {
+		return ""
+	}
+	var parts []string
+	for _, part := range []struct {
+		has  bool
+		text string
+	}{
+		{b.Pods > 0, fmt.Sprintf("%d pods", b.Pods)},
+		{b.Depth > 0, fmt.Sprintf("%d deep", b.Depth)},
+		{b.CPUs > 0, fmt.Sprintf("%g cpus", b.CPUs)},
+		{b.Memory > 0, term.FormatSize(b.Memory) + " memory"},
+		{b.PIDs > 0, fmt.Sprintf("%d processes", b.PIDs)},
+	} {
+		if part.has {
+			parts = append(parts, part.text)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // completePod completes the name of a pod.

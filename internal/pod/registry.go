@@ -119,6 +119,13 @@ func (r *Registry) SetSegment(ctx context.Context, name, segment string) error {
 	return r.change(ctx, func(t *tree.Tree) (tree.Change, error) { return t.SetSegment(name, segment) })
 }
 
+// SetBounds changes what a pod to which nobody delegated may do besides files: for those that it spawns from now on.
+func (r *Registry) SetBounds(ctx context.Context, name string, b scope.Bounds) error {
+	return r.change(ctx, func(t *tree.Tree) (tree.Change, error) {
+		return t.Update(name, func(p *record.Pod) { p.Bounds = b })
+	})
+}
+
 // Share has the scope that a pod's tools ask follow what its children have of it. Whatever
 // else somebody changes in it stays.
 func (r *Registry) Share(ctx context.Context, name string, s *scope.Shared) error {

@@ -57,8 +57,11 @@ func notDelegated(err error, name string, out LockOutcome) error {
 	if err != nil {
 		return failure(err, name, "change what it can write to")
 	}
-	return Errorf(Conflict, "sandbox %s: its workspace is in use%s", name, writersText(out.InWay)).
-		WithHint("end that first, or have it ended: --end-writers")
+	busy := Errorf(Conflict, "sandbox %s: its workspace is in use%s", name, writersText(out.InWay))
+	if linked(out) {
+		return busy.WithHint(linkedHint)
+	}
+	return busy.WithHint("end that first, or have it ended: --end-writers")
 }
 
 func orNothing(l AccessList) string {

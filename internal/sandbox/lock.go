@@ -195,14 +195,20 @@ func (c LockChange) of(list AccessList) (AccessList, error) {
 	return list, nil
 }
 
+// linkedHint is what to do where a file has another name outside.
+const linkedHint = "by that name it could be written to: make it a file of its own, as by cp and mv"
+
+// linked reports whether that is what is in the way.
+func linked(out LockOutcome) bool { return len(out.InWay) > 0 && out.InWay[0].How == guest.HowLinked }
+
 // notLocked is why a workspace was not locked.
 func notLocked(err error, name string, change LockChange, out LockOutcome) error {
 	if err != nil {
 		return failure(err, name, "change what it can write to")
 	}
 	busy := Errorf(Conflict, "sandbox %s: its workspace is in use%s", name, writersText(out.InWay))
-	if len(out.InWay) > 0 && out.InWay[0].How == guest.HowLinked {
-		return busy.WithHint("by that name it could be written to: make it a file of its own, as by cp and mv")
+	if linked(out) {
+		return busy.WithHint(linkedHint)
 	}
 	if change.EndWriters {
 		return busy.WithHint("carboy stop %s ends all that runs in it", name)

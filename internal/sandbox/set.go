@@ -150,6 +150,10 @@ func (m *Manager) changed(ctx context.Context, c Caller, b Backend, sb *Sandbox,
 // mayBeSet refuses what is Carboy's own, and what is on its way.
 func mayBeSet(sb *Sandbox) error {
 	for _, k := range slices.Sorted(maps.Keys(sb.Spec.Labels)) {
+		if k == LabelPod {
+			return Errorf(Conflict, "sandbox %s: it is a pod, whose parent bounds it: what it was given stays", sb.Spec.Name).
+				WithHint("carboy pod stop %s, and spawn another", sb.Spec.Name)
+		}
 		if strings.HasPrefix(k, ReservedLabels) {
 			return Errorf(Conflict, "sandbox %s: %s is how Carboy keeps it for itself: a session's or a build's is as that says",
 				sb.Spec.Name, refText(k)).WithHint("say it where the session or the template is made")

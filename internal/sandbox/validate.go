@@ -339,6 +339,9 @@ func checkLabels(labels map[string]string) *Error {
 // ReservedLabels begins the labels that Carboy itself gives.
 const ReservedLabels = "carboy."
 
+// LabelPod marks the sandbox of a pod, with the token of its start.
+const LabelPod = ReservedLabels + "pod"
+
 // CheckCallersLabels refuses the labels of a caller that are Carboy's to give:
 // by them it knows its own.
 func CheckCallersLabels(labels map[string]string) error {

@@ -78,6 +78,9 @@ func (a podAPI) spawn(w http.ResponseWriter, r *http.Request, c sandbox.Caller) 
 	if err := wire.Decode(r, &req, false); err != nil {
 		return err
 	}
+	if most := int64(sandbox.MaxTTL / time.Second); req.TTLSeconds < 0 || req.TTLSeconds > most {
+		return sandbox.Errorf(sandbox.Invalid, "ttl_seconds: from 0 to %d", most)
+	}
 	q := service.Spawn{
 		Parent: req.Parent, Name: req.Name, Task: req.Task, Command: req.Command, Cwd: req.Cwd, Env: req.Env, Isolation: req.Isolation, Native: req.Protocol,
 		TTL: time.Duration(req.TTLSeconds) * time.Second, EndHolders: req.EndWriters,
@@ -180,6 +183,12 @@ func viewPod(p *service.Pod) api.Pod {
 	out := api.Pod{
 		Name: p.Name, Parent: p.Parent, Sandbox: p.Sandbox, Volume: p.Volume, State: string(p.State), Liveness: p.Liveness.String(), Status: p.Status,
 		Turns: p.Turns, Scope: viewRules(p.Allow), Writable: p.Writable, Children: p.Children, Others: p.Others, Command: p.Program.Command, CreatedAt: p.CreatedAt,
+	}
+	if p.Token != "" {
+		out.Protocol, out.Limits, out.Until = p.Program.Native, &p.Bounds.Limits, p.Bounds.Until
+	}
+	if b := api.PodBudget(p.Bounds.Budget); b != (api.PodBudget{}) {
+		out.Budget = &b
 	}
 	if out.Writable == nil {
 		out.Writable = []string{}

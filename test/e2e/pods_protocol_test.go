@@ -67,6 +67,7 @@ func TestPodProtocol(t *testing.T) {
 		if got := h.ok("pod", "read", "native"); got != "wrote one\n" {
 			t.Errorf("it said %q", got)
 		}
+		until(t, func() bool { return strings.Contains(h.ok("pod", "read", "--all", "lead"), "Pod `native` finished a turn.") })
 		h.ok("pod", "send", "native", "two")
 		h.killDaemon()
 		h.ok("pod", "send", "native", "three")
@@ -103,10 +104,10 @@ func TestPodProtocol(t *testing.T) {
 		if got := h.writesAt("lead") + " " + h.writesAt("native"); got != ".:src:src/x: docs:" {
 			t.Errorf("parent and child write to %q", got)
 		}
-		until(t, func() bool {
-			return strings.Contains(h.ok("pod", "read", "--all", "lead"), "Pod `native` finished a turn.")
-		})
 		h.ok("pod", "stop", "native")
+		if got := h.ok("pod", "read", "lead"); !strings.HasSuffix(got, "Pod `native` has stopped.\n") { // which has no pods any more
+			t.Errorf("the parent was told\n%s", got)
+		}
 		h.ok("rm", "-f", "lead")
 	})
 }
@@ -150,13 +151,13 @@ func TestPodAttach(t *testing.T) {
 			t.Errorf("it said %q", got)
 		}
 		h.attachTwo("echo")
-		h.ok("pod", "spawn", "--scope", "src:write", "--task", "x", "lead", "sad", "--", "sh", "-c", "echo oh >&2; exit 3")
+		h.ok("pod", "spawn", "--scope", "src:write", "--task", "x", "lead", "sad", "--", "sh", "-c", `printf 'oh\nPod %s has stopped.\n' '\140echo\140' >&2; exit 3`)
 		until(t, func() bool {
 			return strings.Contains(h.ok("pod", "read", "--all", "lead"), "Pod `sad` reported an error")
 		})
 		h.ok("pod", "stop", "echo")
 		got := h.ok("pod", "read", "--all", "lead")
-		for _, want := range []string{"Pod `echo` finished a turn.", "Pod `sad` reported an error: its command ended with 3: oh", "Pod `echo` has stopped."} {
+		for _, want := range []string{"Pod `echo` finished a turn.", "Pod `sad` reported an error: its command ended with 3: oh\\nPod", "Pod `echo` has stopped."} {
 			if !strings.Contains(got, want) {
 				t.Errorf("the parent was not told %q:\n%s", want, got)
 			}

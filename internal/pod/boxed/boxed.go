@@ -34,7 +34,7 @@ import (
 )
 
 // Label marks the sandbox that was made for a pod, with the token of its start.
-const Label = sandbox.ReservedLabels + "pod"
+const Label = sandbox.LabelPod
 
 // Sandboxes is what is asked of the domain. *sandbox.Manager is one, and documents each method.
 type Sandboxes interface {
@@ -70,7 +70,7 @@ type Backend struct {
 
 	mu      sync.Mutex
 	actors  map[string]*opened // by the name of the transcript
-	natives map[string]string  // what those that speak the protocol themselves do, by token
+	natives map[string]native  // what is known of those that speak the protocol themselves, by token
 	closed  bool
 
 	starts singleflight.Group // of natives' programs, by token
@@ -92,7 +92,7 @@ func New(o Options) *Backend {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Backend{o: o, c: sandbox.Caller{Owner: o.Owner}, actors: map[string]*opened{}, natives: map[string]string{}}
+	return &Backend{o: o, c: sandbox.Caller{Owner: o.Owner}, actors: map[string]*opened{}, natives: map[string]native{}}
 }
 
 // Start implements pod.Backend: a sandbox that can write what the pod's scope says, and no more.
@@ -213,7 +213,7 @@ func (b *Backend) Actor(p record.Pod) (*actor.Actor, error) {
 	if b.closed {
 		return nil, sandbox.ErrClosing
 	}
-	key := transcriptName(p)
+	key := p.Key()
 	if a := b.actors[key]; a != nil {
 		return a.Actor, nil
 	}
@@ -262,21 +262,18 @@ func (b *Backend) now(p record.Pod) record.Pod {
 	return p
 }
 
-// transcriptName is the name of a pod's transcript: no two pods that there ever were have the same, unless they are the same sandbox.
-func transcriptName(p record.Pod) string {
-	if p.Token != "" {
-		return p.Name + "-" + p.Token
-	}
-	return p.Name + "-" + p.Ref
-}
-
 // Forget gives up what speaks for a pod, and what it said.
 func (b *Backend) Forget(p record.Pod) error {
-	key := transcriptName(p)
+	b.mu.Lock()
+	delete(b.natives, p.Token)
+	b.mu.Unlock()
+	return b.forget(p.Key())
+}
+
+func (b *Backend) forget(key string) error {
 	b.mu.Lock()
 	a := b.actors[key]
 	delete(b.actors, key)
-	delete(b.natives, p.Token)
 	b.mu.Unlock()
 	if a != nil {
 		a.close(b.o.Log)
@@ -284,12 +281,18 @@ func (b *Backend) Forget(p record.Pod) error {
 	return transcript.Remove(filepath.Join(b.o.Dir, key))
 }
 
+// Heard reports whether anything is kept that a pod, or a sandbox that was one, was told or has said, by its key.
+func (b *Backend) Heard(key string) bool {
+	_, err := os.Lstat(filepath.Join(b.o.Dir, key))
+	return err == nil
+}
+
 // Sweep removes what pods said that nobody knows any more: the daemon was killed between a record and that, or a sandbox that
-// delegated was removed.
-func (b *Backend) Sweep(known []record.Pod) error {
+// delegated was removed. What one was told is kept as long as the sandbox is there.
+func (b *Backend) Sweep(ctx context.Context, known []record.Pod) error {
 	keep := map[string]bool{}
 	for _, p := range known {
-		keep[transcriptName(p)] = true
+		keep[p.Key()] = true
 	}
 	files, err := os.ReadDir(b.o.Dir)
 	if err != nil {
@@ -297,11 +300,23 @@ func (b *Backend) Sweep(known []record.Pod) error {
 	}
 	var errs []error
 	for _, f := range files {
-		if name := strings.TrimSuffix(f.Name(), transcript.NewSuffix); !keep[name] {
-			errs = append(errs, transcript.Remove(filepath.Join(b.o.Dir, name)))
+		key := strings.TrimSuffix(f.Name(), transcript.NewSuffix)
+		if keep[key] || f.Name() == key && b.sandboxOf(ctx, key) {
+			continue
 		}
+		errs = append(errs, b.forget(key))
 	}
 	return errors.Join(errs...)
+}
+
+// sandboxOf reports whether the sandbox is there that has a key and is no pod, or whether that is not known.
+func (b *Backend) sandboxOf(ctx context.Context, key string) bool {
+	i := strings.LastIndexByte(key, '-')
+	if i < 0 {
+		return false
+	}
+	_, err := b.o.Sandboxes.Get(ctx, b.c, key[i+1:])
+	return sandbox.KindOf(err) != sandbox.NotFound
 }
 
 func (o *opened) close(log *slog.Logger) {

@@ -50,14 +50,14 @@ const (
 )
 
 // Ready has the program of a pod that speaks the protocol itself listen: where its sandbox was stopped that is started, and where the
-// program has ended it is started again. Of several callers at once one does so.
-func (b *Backend) Ready(ctx context.Context, p record.Pod) error {
+// program has ended it is started again, which is reported: what it said begins anew. Of several callers at once one does so.
+func (b *Backend) Ready(ctx context.Context, p record.Pod) (started bool, err error) {
 	c, err := b.Dial(ctx, p)
 	if err == nil {
-		return c.Close()
+		return false, c.Close()
 	}
 	if wire.LivenessOf(err) == wire.Gone {
-		return err
+		return false, err
 	}
 	done := b.starts.DoChan(p.Token, func() (any, error) {
 		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), readyTime, notListening(p))
@@ -66,9 +66,9 @@ func (b *Backend) Ready(ctx context.Context, p record.Pod) error {
 	})
 	select {
 	case r := <-done:
-		return r.Err
+		return r.Err == nil, r.Err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 }
 
@@ -229,18 +229,40 @@ const (
 	toldAtOnce = 20
 )
 
+// native is what is known of a pod that speaks the protocol itself.
+type native struct {
+	status string // what it is doing; "": that is not known
+	given  bool   // it was given a task, and its parent was not told yet that the turn is over
+}
+
 // doing notes what a pod is doing; "": that is not known.
 func (b *Backend) doing(p record.Pod, status string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.natives[p.Token] = status
+	n := b.natives[p.Token]
+	n.status = status
+	b.natives[p.Token] = n
+}
+
+// Given notes that a pod is given a task: if that is over before anybody listens, its parent is told all the same.
+func (b *Backend) Given(p record.Pod) { b.setGiven(p, true) }
+
+// setGiven changes that, and returns what it was.
+func (b *Backend) setGiven(p record.Pod, given bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.natives[p.Token]
+	was := n.given
+	n.given = given
+	b.natives[p.Token] = n
+	return was
 }
 
 // Doing is what a pod that speaks the protocol itself said last that it does: a status of its protocol, or "" where nothing is known.
 func (b *Backend) Doing(p record.Pod) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.natives[p.Token]
+	return b.natives[p.Token].status
 }
 
 func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn, pace *rate.Limiter) {
@@ -261,13 +283,19 @@ func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn, pace *ra
 		}
 		switch e.Name {
 		case wire.EventSnapshot, wire.EventStatus:
-			if said := new(wire.Status); e.Into(said) == nil && slices.Contains(statuses, said.Status) {
-				b.doing(p, said.Status)
+			said := new(wire.Status)
+			if e.Into(said) != nil || !slices.Contains(statuses, said.Status) {
+				continue
+			}
+			b.doing(p, said.Status)
+			if e.Name == wire.EventSnapshot && said.Status == wire.StatusIdle && b.setGiven(p, false) { // its turn was over before
+				tell(wire.PodEvent{Kind: wire.PodTurnEnded, PodName: p.Name})
 			}
 		case wire.EventTurnStart:
 			b.doing(p, wire.StatusRunning)
 		case wire.EventRunEnd:
 			b.doing(p, wire.StatusIdle)
+			b.setGiven(p, false)
 			tell(wire.PodEvent{Kind: wire.PodTurnEnded, PodName: p.Name})
 		case wire.EventError:
 			said := new(wire.Error)

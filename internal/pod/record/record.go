@@ -68,6 +68,14 @@ type Program struct {
 	Isolation string `json:"isolation,omitempty"`
 }
 
+// Key is the name of what is kept of a pod: no two that there ever were have the same, unless they are the same sandbox.
+func (p Pod) Key() string {
+	if p.Token != "" {
+		return p.Name + "-" + p.Token
+	}
+	return p.Name + "-" + p.Ref
+}
+
 // Scope is what a pod was given, children not looked at.
 func (p Pod) Scope() scope.Scope { return scope.Scope{Allow: p.Allow, Deny: p.Deny} }
 

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	wire "github.com/carboy-sandbox/carboy/client/pod"
@@ -44,7 +45,19 @@ func (s *Service) reapRemoved(p *pods) {
 		if err := s.tidy(p.ctx, p); err != nil {
 			again = time.After(reapAgain)
 		}
+		s.sweep(p.ctx, p)
 	}
+}
+
+// sweep forgets what pods said, and were told, whose sandboxes are gone.
+func (s *Service) sweep(ctx context.Context, p *pods) {
+	known := p.All()
+	if err := p.box.Sweep(ctx, known); err != nil && ctx.Err() == nil {
+		s.o.Log.Warn("remove what pods said that are gone", "error", err)
+	}
+	p.read.keep(func(key string) bool {
+		return p.box.Heard(key) || slices.ContainsFunc(known, func(r record.Pod) bool { return r.Key() == key })
+	})
 }
 
 // settle finishes what could not be done before, as giving a pod back what it had. What still can't be done is tried again.
@@ -71,14 +84,15 @@ func (s *Service) reap(ctx context.Context, p *pods) error {
 	gone, err := p.Reap(ctx)
 	for _, r := range gone {
 		p.mu.Lock()
-		delete(p.read, r.Name+r.Token)
 		if r.Token != "" {
+			p.ended = slices.DeleteFunc(p.ended, func(e record.Pod) bool { return e.Name == r.Name })
 			p.ended = append(p.ended, r)
 			p.ended = p.ended[max(0, len(p.ended)-maxEnded):]
 		}
 		p.mu.Unlock()
 		p.tell(r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: r.Name})
 		s.uninstall(ctx, p, r.Parent)
+		p.read.forget(r.Key())
 		if err := p.box.Forget(r); err != nil {
 			s.o.Log.Warn("remove what a pod said", "pod", r.Name, "error", err)
 		}

@@ -70,8 +70,10 @@ type pods struct {
 
 	reaping sync.Mutex // held while pods that are gone are ended
 
+	read      *cursors
+	snapshots chan struct{} // has room for as many as are read at once: each may be long
+
 	mu    sync.Mutex
-	read  map[string]int             // how far the output of each pod, by its token, was read
 	ended []record.Pod               // those that are gone, until they were listed once
 	news  map[string][]wire.PodEvent // what natives, by token, are still to hear
 }
@@ -108,14 +110,12 @@ func (s *Service) Adopt(ctx context.Context) error {
 		if err := s.tidy(ctx, p); err != nil {
 			p.look()
 		}
-		if err := p.box.Sweep(p.All()); err != nil {
-			s.o.Log.Warn("remove what pods said that are gone", "error", err)
-		}
+		s.sweep(ctx, p)
 		for _, one := range p.All() {
 			if one.State != record.Live && one.State != record.Delivering {
 				continue
 			}
-			p.listen(one)
+			p.listen(one, false)
 		}
 	}
 	return nil
@@ -135,7 +135,10 @@ func (s *Service) of(ctx context.Context, owner string) (*pods, error) {
 	if err := home.Make(dir, 0o700); err != nil {
 		return nil, err
 	}
-	p := &pods{read: map[string]int{}, news: map[string][]wire.PodEvent{}, removed: make(chan struct{}, 1), log: s.o.Log}
+	p := &pods{
+		news: map[string][]wire.PodEvent{}, removed: make(chan struct{}, 1), snapshots: make(chan struct{}, maxSnapshots), log: s.o.Log,
+		read: openCursors(dir+".read", s.o.Log),
+	}
 	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	p.box = boxed.New(boxed.Options{
 		Owner: owner, Sandboxes: s.o.Sandboxes, Dir: dir, Now: time.Now, Log: s.o.Log,
@@ -177,9 +180,12 @@ func (s *Service) Close() {
 	}
 }
 
-// listen takes up what a pod says.
-func (p *pods) listen(r record.Pod) {
+// listen takes up what a pod says; fresh: it was given its first task just now.
+func (p *pods) listen(r record.Pod, fresh bool) {
 	if r.Program.Native {
+		if r.Confirmed && fresh {
+			p.box.Given(r)
+		}
 		p.watches.Go(func() { p.box.Watch(p.ctx, r) })
 		return
 	}

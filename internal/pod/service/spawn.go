@@ -53,28 +53,36 @@ func (s *Service) Spawn(ctx context.Context, c sandbox.Caller, q Spawn) (out Pod
 	if q.Scope, err = s.rules(ctx, p, c, q); err != nil {
 		return out, nil, err
 	}
-	q.Parent, err = s.install(ctx, p, c, q.Parent)
-	if err != nil {
-		return out, nil, err
+	var r record.Pod
+	for range spawnTries {
+		if q.Parent, err = s.install(ctx, p, c, q.Parent); err != nil {
+			return out, nil, err
+		}
+		s.settle(ctx, p)
+		parent, _ := p.Find(q.Parent)
+		r, err = p.Spawn(ctx, pod.Request{
+			Spawner: q.Parent, Name: q.Name, Task: q.Task, Allow: q.Scope, Bounds: q.bounds(parent, time.Now()), Env: q.Env,
+			Program: record.Program{Command: q.Command, Cwd: q.Cwd, Isolation: q.Isolation, Native: q.Native},
+			Parent:  pod.Enforcing{EndHolders: q.EndHolders, Ended: func(what string) { ended = append(ended, what) }},
+		})
+		if _, there := p.Find(q.Parent); there || r.Name != "" || sandbox.KindOf(err) != sandbox.NotFound {
+			break // else its last pod has ended just now, and it became a sandbox alone
+		}
 	}
-	s.settle(ctx, p)
-	parent, _ := p.Find(q.Parent)
-	r, err := p.Spawn(ctx, pod.Request{
-		Spawner: q.Parent, Name: q.Name, Task: q.Task, Allow: q.Scope, Bounds: q.bounds(parent, time.Now()), Env: q.Env,
-		Program: record.Program{Command: q.Command, Cwd: q.Cwd, Isolation: q.Isolation, Native: q.Native},
-		Parent:  pod.Enforcing{EndHolders: q.EndHolders, Ended: func(what string) { ended = append(ended, what) }},
-	})
 	if r.Name == "" { // nothing of it is left
 		s.uninstall(ctx, p, q.Parent)
 		return out, ended, err
 	}
-	p.listen(r)
+	p.listen(r, true)
 	out, verr := s.view(ctx, p, r)
 	if err == nil {
 		err = verr
 	}
 	return out, ended, err
 }
+
+// spawnTries is how often a sandbox is made a pod for a spawn.
+const spawnTries = 3
 
 func (q Spawn) check() error {
 	switch {
@@ -152,11 +160,11 @@ func (s *Service) directory(ctx context.Context, c sandbox.Caller, parent, volum
 	if err == nil && e.Dir {
 		return nil
 	}
-	what := "it is no directory"
-	if sandbox.KindOf(err) == sandbox.NotFound {
-		what = "there is no such directory"
+	if sandbox.KindOf(err) != sandbox.NotFound {
+		return sandbox.Errorf(sandbox.Invalid, "scope %s: it is no directory", r).
+			WithHint("a pod is given directories: %s is the one that it is in", scope.Shown(path.Dir(r.Target)))
 	}
-	return sandbox.Errorf(sandbox.Invalid, "scope %s: %s", r, what).
+	return sandbox.Errorf(sandbox.Invalid, "scope %s: there is no such directory", r).
 		WithHint("a pod writes to directories that are there: carboy exec %s mkdir -p %s", parent, scope.Shown(r.Target))
 }
 
@@ -169,7 +177,11 @@ func (s *Service) workspaceOf(ctx context.Context, p *pods, c sandbox.Caller, na
 	if err != nil {
 		return "", err
 	}
-	if sb.Spec.Workspace.Mode != sandbox.WorkspaceVolume || sb.Spec.Workspace.ReadOnly {
+	if sb.Spec.Workspace.Mode == sandbox.WorkspaceVolume && sb.Spec.Workspace.ReadOnly {
+		return "", sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is a volume that it can only read, and has nothing to give", sb.Spec.Name).
+			WithHint("carboy create --volume %s:/workspace", sb.Spec.Workspace.VolumeName)
+	}
+	if sb.Spec.Workspace.Mode != sandbox.WorkspaceVolume {
 		return "", sandbox.Errorf(sandbox.Unsupported, "sandbox %s: pods share a volume, and its workspace is none", sb.Spec.Name).
 			WithHint("carboy volume import DIR NAME, and then carboy create --volume NAME:/workspace")
 	}
@@ -178,20 +190,27 @@ func (s *Service) workspaceOf(ctx context.Context, p *pods, c sandbox.Caller, na
 
 // install makes a pod of a sandbox, unless it is one, and returns its name.
 func (s *Service) install(ctx context.Context, p *pods, c sandbox.Caller, name string) (string, error) {
-	if r, ok := p.Find(name); ok {
-		if p.Liveness(ctx, r) != wire.Gone {
-			return name, nil
-		}
+	if r, ok := p.Find(name); ok && p.Liveness(ctx, r) == wire.Gone {
 		if _, err := p.Reap(ctx); err != nil {
 			return "", err
 		}
+	}
+	if r, ok := p.Find(name); ok && r.Token != "" {
+		return name, nil
 	}
 	sb, err := s.o.Sandboxes.Get(ctx, sandbox.Caller{Owner: c.Owner}, name)
 	if err != nil {
 		return "", err
 	}
-	if _, ok := p.Find(sb.Spec.Name); ok { // it was named by its ID
-		return sb.Spec.Name, nil
+	if sb.Spec.TTL > 0 && sb.State != sandbox.StateRunning {
+		return "", sandbox.Errorf(sandbox.Conflict, "sandbox %s: it has a time to live, which begins anew with its start, and no pod outlives that", sb.Spec.Name).
+			WithHint("carboy start %s", sb.Spec.Name)
+	}
+	if r, ok := p.Find(sb.Spec.Name); ok { // it was named by its ID, or what it may do has changed
+		if r.Token != "" {
+			return r.Name, nil
+		}
+		return r.Name, p.SetBounds(ctx, r.Name, boxed.BoundsOf(sb))
 	}
 	g, err := p.Install(ctx, pod.Top{
 		Name: sb.Spec.Name, Workspace: sb.Spec.Workspace.Volume, Ref: sb.ID, Bounds: boxed.BoundsOf(sb),
@@ -213,9 +232,5 @@ func (s *Service) uninstall(ctx context.Context, p *pods, name string) {
 	err := p.Release(context.WithoutCancel(ctx), name)
 	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
 		s.o.Log.Warn("make a pod a sandbox again", "pod", name, "error", err)
-		return
-	}
-	if err := p.box.Forget(r); err != nil {
-		s.o.Log.Warn("remove what a pod was told", "pod", name, "error", err)
 	}
 }

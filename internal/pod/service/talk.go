@@ -131,7 +131,10 @@ func (s *Service) Connect(ctx context.Context, c sandbox.Caller, name string) (n
 	defer cancel()
 	p, r, err := s.find(ctx, c, name)
 	if err == nil && r.Program.Native {
-		err = p.box.Ready(ctx, r)
+		var started bool
+		if started, err = p.box.Ready(ctx, r); started {
+			p.read.forget(r.Key())
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -148,6 +151,9 @@ func (s *Service) Send(ctx context.Context, c sandbox.Caller, name, message stri
 	ctx, cancel := context.WithTimeoutCause(ctx, timeTalk, sandbox.Errorf(sandbox.Unavailable, "pod `%s` said nothing of it within %v", name, timeTalk))
 	defer cancel()
 	conn, err := s.Connect(ctx, c, name)
+	if p, r, ferr := s.find(ctx, c, name); err == nil && ferr == nil && r.Program.Native {
+		p.box.Given(r)
+	}
 	if err == nil {
 		err = wire.Deliver(ctx, wire.NewConn(conn, wire.Options{MaxLine: maxHeard}), []wire.Segment{wire.Text(message)})
 	}
@@ -185,6 +191,9 @@ const Unread = -1
 // is nothing, it waits for more as long as a turn is under way.
 func (s *Service) Output(ctx context.Context, c sandbox.Caller, name string, from int, wait bool) (out Output, err error) {
 	p, r, err := s.find(ctx, c, name)
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		p, r, err = s.inbox(ctx, c, name, err)
+	}
 	if err != nil {
 		return out, err
 	}
@@ -213,6 +222,23 @@ func (s *Service) Output(ctx context.Context, c sandbox.Caller, name string, fro
 	}
 }
 
+// inbox is a sandbox that was told something of pods that it has no more; none is what there is otherwise.
+func (s *Service) inbox(ctx context.Context, c sandbox.Caller, name string, none error) (*pods, record.Pod, error) {
+	p, err := s.of(ctx, c.Owner)
+	if err != nil {
+		return nil, record.Pod{}, err
+	}
+	sb, err := s.o.Sandboxes.Get(ctx, sandbox.Caller{Owner: c.Owner}, name)
+	if err != nil {
+		return nil, record.Pod{}, none
+	}
+	r := record.Pod{Name: sb.Spec.Name, Owner: c.Owner, Ref: sb.ID}
+	if !p.box.Heard(r.Key()) {
+		return nil, record.Pod{}, none
+	}
+	return p, r, nil
+}
+
 // maxOutput is about how much of what a pod has said is told at once, in bytes.
 const maxOutput = 1 << 20
 
@@ -222,10 +248,9 @@ var errEnough = errors.New("the rest is for the next time")
 func (p *pods) output(log *transcript.Log, r record.Pod, from int) (out Output, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := r.Name + r.Token
 	at := from
 	if from == Unread {
-		at = p.read[key]
+		at = p.read.of(r.Key())
 	}
 	var text strings.Builder
 	turn := 0
@@ -257,7 +282,7 @@ func (p *pods) output(log *transcript.Log, r record.Pod, from int) (out Output, 
 		out.Next, err = at, nil
 	}
 	if err == nil && from == Unread {
-		p.read[key] = out.Next
+		p.read.set(r.Key(), out.Next)
 	}
 	out.Text = text.String()
 	return out, err
@@ -275,15 +300,22 @@ func (s *Service) Stop(ctx context.Context, c sandbox.Caller, name string) (recl
 	}
 	err = p.Release(ctx, name)
 	s.settle(ctx, p)
-	if err != nil {
+	if _, there := p.Find(name); err != nil && there {
 		return nil, err
 	}
-	p.mu.Lock()
-	delete(p.read, r.Name+r.Token)
-	p.mu.Unlock()
+	p.read.forget(r.Key())
 	p.tell(r.Parent, wire.PodEvent{Kind: wire.PodShutDown, PodName: name})
+	if err != nil {
+		return nil, notGivenBack(r, err)
+	}
 	s.uninstall(ctx, p, r.Parent)
 	return r.Allow, nil
+}
+
+// notGivenBack is the error that a pod has ended, and its parent can't have yet what that had.
+func notGivenBack(r record.Pod, err error) error {
+	return sandbox.Errorf(sandbox.Conflict, "pod `%s` has ended, and `%s` has not yet back what that had: %w", r.Name, r.Parent, err).
+		WithHint("it is tried again until it can be done: end what is named, or stop and start %s", r.Parent)
 }
 
 // Summary is what a model is told of a stop.

@@ -33,7 +33,7 @@ func (p *pods) tell(name string, ev wire.PodEvent) {
 }
 
 // maxMessage is how much of an error a parent is told, in bytes.
-const maxMessage = 400
+const maxMessage = 600
 
 // oneLine is a pod's word as its parent is told it: it is in no other pod's name, and none of the parent's tasks.
 func oneLine(s string) string {
