@@ -121,12 +121,12 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/pod/service",
-		functions: "Service.Adopt",
+		functions: "Service.Adopt cursors.save openCursors",
 		why:       "a directory of the daemon's own, which no guest is shown",
 	},
 	{
 		dir:       "internal/pod/boxed",
-		functions: "Backend.Sweep",
+		functions: "Backend.Heard Backend.Sweep",
 		why:       "a directory of the daemon's own, which no guest is shown",
 	},
 	{

@@ -67,7 +67,9 @@ func TestPodProtocol(t *testing.T) {
 		if got := h.ok("pod", "read", "native"); got != "wrote one\n" {
 			t.Errorf("it said %q", got)
 		}
-		until(t, func() bool { return strings.Contains(h.ok("pod", "read", "--all", "lead"), "Pod `native` finished a turn.") })
+		until(t, func() bool {
+			return strings.Contains(h.ok("pod", "read", "--all", "lead"), "Pod `native` finished a turn.")
+		})
 		h.ok("pod", "send", "native", "two")
 		h.killDaemon()
 		h.ok("pod", "send", "native", "three")

@@ -182,3 +182,57 @@ func TestRemoved(t *testing.T) {
 		}
 	}
 }
+
+// TestInbox: what a sandbox was told is read once, also after its last pod has ended and by the next daemon, as long as the sandbox is
+// there; another sandbox of its name was told nothing.
+func TestInbox(t *testing.T) {
+	w := newWorld(t)
+	unread := func() string {
+		t.Helper()
+		out, err := w.Output(t.Context(), ann, "lead", service.Unread, false)
+		if err != nil {
+			return string(sandbox.KindOf(err))
+		}
+		return out.Text
+	}
+	stopped := func(name string) string {
+		t.Helper()
+		w.spawn(t, "lead", name, "docs")
+		if _, err := w.Stop(t.Context(), ann, name); err != nil {
+			t.Fatal(err)
+		}
+		return "Pod `" + name + "` reported an error: the command was not started: its sandbox has ended\nPod `" + name + "` has stopped.\n"
+	}
+	if got := unread(); got != "not_found" {
+		t.Errorf("before any pod: %s", got)
+	}
+	want := stopped("one")
+	if got := unread(); got != want {
+		t.Errorf("read\n%s\nwant\n%s", got, want)
+	}
+	w.boot(t)
+	want = stopped("two")
+	w.boot(t)
+	if got := unread(); got != want {
+		t.Errorf("read by another daemon\n%s\nwant\n%s", got, want)
+	}
+	if got := unread(); got != "" {
+		t.Errorf("read once more\n%s", got)
+	}
+	volume := w.boxes.all["sb_1"].Spec.Workspace
+	if err := w.boxes.Remove(t.Context(), ann, "lead", true); err != nil {
+		t.Fatal(err)
+	}
+	w.Removed(owner)
+	w.boxes.add("lead", volume)
+	want = stopped("three")
+	if got := unread(); got != want {
+		t.Errorf("of another sandbox\n%s\nwant\n%s", got, want)
+	}
+	if !patience.Until(time.Minute, func() bool {
+		kept, err := filepath.Glob(filepath.Join(w.dir, "*", "lead-*"))
+		return err == nil && len(kept) == 1
+	}) {
+		t.Error("what the first one was told is kept")
+	}
+}
