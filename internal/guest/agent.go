@@ -45,7 +45,8 @@ type agent struct {
 
 	connection connection
 	holding    holding
-	noUser     bool // the image lacks the sandbox's own, or may not have it
+	unlocked   error // why the workspace is not locked as it has to be
+	noUser     bool  // the image lacks the sandbox's own, or may not have it
 	forwards   forwards
 	suspended  chan net.Conn // where all others are to be given up: the one over which that was asked
 
@@ -99,10 +100,11 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 		CgroupNS: cfg.CgroupRoot != "" || len(cfg.Controllers) > 0, Namespace: cgroups.Namespace(), Log: log,
 	}
 	defer a.look(ctx, &confined)()
-	j, err := startJail(confined, cfg.Lock)
+	j, problem, err := startJail(confined, cfg.Lock)
 	if err != nil {
 		return err
 	}
+	a.unlocked = problem
 	defer j.Close()
 	a.jail = j
 	a.begin(cfg.Network)

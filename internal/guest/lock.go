@@ -26,20 +26,16 @@ const (
 	maxHolders = 16
 )
 
-// startJail starts a jail in which parts of a mount are read-only before any command runs; nil: none.
-func startJail(cfg jail.Config, lock *api.Lock) (*jail.Jail, error) {
-	j, err := jail.Start(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("prepare namespaces: %w", err)
+// startJail starts a jail in which parts of a mount are read-only before any command runs; nil: none. Where they can't be, problem says why, and
+// none may run.
+func startJail(cfg jail.Config, lock *api.Lock) (j *jail.Jail, problem, err error) {
+	if j, err = jail.Start(cfg); err != nil {
+		return nil, nil, fmt.Errorf("prepare namespaces: %w", err)
 	}
-	if lock == nil {
-		return j, nil
+	if lock != nil {
+		problem = j.SetAccess(accessOf(*lock), nil)
 	}
-	if err := j.SetAccess(accessOf(*lock), nil); err != nil {
-		j.Close()
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	return j, nil
+	return j, problem, nil
 }
 
 func accessOf(l api.Lock) jail.Access {

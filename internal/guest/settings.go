@@ -59,9 +59,13 @@ func (s *settings) defaults() process.Defaults {
 }
 
 // health says that the agent answers: with 412 where commands can't be run as
-// the sandbox's own user.
+// the sandbox's own user, and with 409, and why, where what they may write to is more than it has to be.
 func (a *agent) health(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
+	if a.unlocked != nil {
+		http.Error(w, a.unlocked.Error(), http.StatusConflict)
+		return
+	}
 	if a.noUser {
 		http.Error(w, "the sandbox's user can't be one here", http.StatusPreconditionFailed)
 		return

@@ -10,6 +10,7 @@ import (
 
 // Lock is what is to become of a workspace while its sandbox runs.
 type Lock struct {
+	Name string // the sandbox's, for errors
 	// Access is what nobody inside can write to from then on. The rest they can write to.
 	Access AccessList
 	// EndWriters has what is in the way ended: what has files open for writing, or could write by what it has open.
@@ -139,7 +140,7 @@ func (l *lives) setAccess(ctx context.Context, e *entry, locker Locker, next *Sa
 		}
 	}
 	if before.State == StateRunning {
-		out, err = locker.Lock(ctx, before.ID, Lock{Access: next.Access, EndWriters: endWriters})
+		out, err = locker.Lock(ctx, before.ID, Lock{Name: before.Spec.Name, Access: next.Access, EndWriters: endWriters})
 	}
 	switch {
 	case err == nil && !out.Busy && !locks:
@@ -293,7 +294,7 @@ func (l *lives) relock(ctx context.Context, e *entry, b Backend) error {
 	if len(sb.Access) == 0 || locker == nil {
 		return nil
 	}
-	out, err := locker.Lock(ctx, sb.ID, Lock{Access: sb.Access})
+	out, err := locker.Lock(ctx, sb.ID, Lock{Name: sb.Spec.Name, Access: sb.Access})
 	if err == nil && !out.Busy {
 		return nil
 	}

@@ -59,6 +59,22 @@ func TestPodsAttacked(t *testing.T) {
 			h.ok("pod", "stop", "child")
 			h.ok("exec", "lead", "--", "sh", "-c", "echo >>src/x/b && touch src/x/t && rm src/x/t && mv src/x y && mv y src/x")
 		})
+		t.Run("moved-by-others", func(t *testing.T) { // who is no pod is not bound, and what that breaks is said
+			h.ok("create", "--name", "other", "--isolation", wall, "--volume", "tree:/workspace")
+			if r := spawn("child", "src/x"); r.code != 0 {
+				t.Fatalf("spawn: %+v", r)
+			}
+			h.ok("exec", "other", "--", "mv", "src/x", "away")
+			h.ok("stop", "lead")
+			if r := h.run(nil, "start", "lead"); r.code != 125 || !strings.Contains(r.stderr, "/workspace/src/x: no such file or directory") {
+				t.Errorf("start: %+v", r)
+			}
+			h.ok("exec", "other", "--", "mv", "away", "src/x")
+			h.ok("start", "lead")
+			h.oneWriter("it was put back", []string{"src/x"}, "lead", "child")
+			h.ok("pod", "stop", "child")
+			h.ok("rm", "-f", "other")
+		})
 		t.Run("link-swapped", func(t *testing.T) {
 			h.ok("exec", "lead", "--", "mkdir", "d")
 			id := strings.TrimSpace(h.ok("exec", "-d", "lead", "--", "sh", "-c", "while :; do mv d real && ln -s src d; rm -f d; mv real d; done 2>/dev/null"))

@@ -84,6 +84,11 @@ func (b *Backend) healthy(ctx context.Context, id string) error {
 // that it was told.
 var errNoUser = errors.New("the agent has no such user")
 
+// notSoError is a guest agent's answer that what can be written to of a workspace is not as it has to be, and why.
+type notSoError struct{ why string }
+
+func (e *notSoError) Error() string { return "its workspace can't be locked as it has to be: " + e.why }
+
 // noUser is errNoUser for people.
 func noUser(name string) error {
 	return sandbox.Errorf(sandbox.Invalid, "user %.200q: the image has no such account, or it is root's where root is not allowed", name).
@@ -121,6 +126,8 @@ func (b *Backend) awaitGuest(ctx context.Context, id string, main procid.ID) err
 	err := b.agent(id).Health(ctx)
 	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusPreconditionFailed {
 		err = errNoUser
+	} else if ok && e.Code == http.StatusConflict {
+		err = &notSoError{e.Text}
 	} else if err != nil {
 		err = fmt.Errorf("wait for guest agent: %w", errors.Join(context.Cause(ctx), err))
 	}

@@ -28,6 +28,9 @@ func (b *Backend) Lock(ctx context.Context, id string, l sandbox.Lock) (out sand
 		return out, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it was started by an older carboy, which could lock nothing", id).
 			WithHint("carboy stop %[1]s && carboy start %[1]s", id)
 	}
+	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusConflict {
+		return out, sandbox.Errorf(sandbox.Conflict, "sandbox %s: %s", l.Name, &notSoError{e.Text})
+	}
 	if err != nil {
 		return out, err
 	}

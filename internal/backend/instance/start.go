@@ -85,6 +85,10 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 	if errors.Is(err, errNoUser) {
 		err = noUser(sb.Spec.User)
 	}
+	if e, ok := errors.AsType[*notSoError](err); ok {
+		err = sandbox.Errorf(sandbox.Conflict, "sandbox %s: %s", sb.Spec.Name, e).
+			WithHint("make again what is missing; carboy inspect %s says what is locked, and carboy pod ls what pods have", sb.Spec.Name)
+	}
 	return lay, err
 }
 

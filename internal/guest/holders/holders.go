@@ -154,6 +154,11 @@ func ofProcess(at string, dirs []string, search Search) (Holder, bool) {
 		}
 	}
 	maps, err := os.ReadFile(at + "/maps")
+	for _, tid := range threads { // where the first one has ended it has none, and the others have the same
+		if len(maps) == 0 {
+			maps, err = os.ReadFile(filepath.Join(at, "task", strconv.Itoa(tid), "maps"))
+		}
+	}
 	if err != nil {
 		return Holder{}, false
 	}

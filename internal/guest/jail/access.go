@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -132,7 +133,62 @@ func (j *Jail) SetAccess(want Access, covered func(Covered) error) error {
 		j.access, j.covers = map[string][]Part{}, map[string][]string{}
 	}
 	j.access[want.Mount], j.covers[want.Mount] = want.Parts, all
+	if !j.shedding {
+		j.shedding = true
+		j.done.Go(func() { j.shed(want.Mount) })
+	}
 	return nil
+}
+
+// shedAgain is between two attempts at mounts that are not wanted any more, and that somebody is in.
+const shedAgain = time.Second
+
+// shed unmounts what is not wanted any more once nobody is in it: until then nothing can be moved across it.
+func (j *Jail) shed(mount string) {
+	for {
+		j.mu.Lock()
+		left := !j.closed && j.unmount(mount)
+		j.shedding = left
+		j.mu.Unlock()
+		if !left {
+			return
+		}
+		select {
+		case <-j.stop:
+			return
+		case <-time.After(shedAgain):
+		}
+	}
+}
+
+// unmount tries that once, and reports whether something is left.
+func (j *Jail) unmount(mount string) (left bool) {
+	wanted, err := Access{Mount: mount, Parts: j.access[mount]}.mounts()
+	if err != nil {
+		return false
+	}
+	var gone []string
+	for _, dir := range j.covers[mount] {
+		if !slices.ContainsFunc(wanted, func(w string) bool { return within(w, dir) }) {
+			gone = append(gone, dir)
+		}
+	}
+	for _, ns := range j.mountSpaces() {
+		err := inMounts(ns, func() error {
+			mounts, err := mountsHere()
+			for _, dir := range slices.Backward(gone) { // what is within comes first
+				if _, ok := mounts[dir]; ok && unix.Unmount(dir, 0) != nil {
+					left = true
+				}
+			}
+			return err
+		})
+		left = left || err != nil
+	}
+	if !left {
+		j.covers[mount] = slices.DeleteFunc(slices.Clone(j.covers[mount]), func(dir string) bool { return slices.Contains(gone, dir) })
+	}
+	return left
 }
 
 // coveredBy is what somebody may have below what was mounted or changed.
@@ -225,7 +281,7 @@ func apart(mounts map[string]mountPoint, known []string, dir string) error {
 		case inner == dir:
 			return fmt.Errorf("%s is a mount of its own, which is left as it is", dir)
 		case !slices.Contains(known, inner):
-			return fmt.Errorf("%s is mounted in %s, which is not to be a part then", inner, dir)
+			return fmt.Errorf("%s is mounted in %s, and what has a mount in it can't be locked apart, nor can what it leads to", inner, dir)
 		}
 		err := unix.Unmount(inner, 0)
 		if errors.Is(err, unix.EBUSY) {

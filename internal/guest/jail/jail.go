@@ -86,6 +86,7 @@ type Jail struct {
 
 	mu         sync.Mutex
 	closed     bool
+	shedding   bool // mounts that are not wanted any more are being unmounted
 	cell       *cell
 	processors []int
 	access     map[string][]Part   // by mount, as SetAccess has it

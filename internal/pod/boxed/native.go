@@ -273,7 +273,7 @@ func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn, pace *ra
 			b.o.Event(b.now(p), ev)
 		}
 	}
-	for b.is(p) {
+	for failed := false; b.is(p); {
 		e, err := c.Event()
 		if _, over := errors.AsType[*wire.LineError](err); over {
 			continue
@@ -292,14 +292,19 @@ func (b *Backend) hear(ctx context.Context, p record.Pod, c *wire.Conn, pace *ra
 				tell(wire.PodEvent{Kind: wire.PodTurnEnded, PodName: p.Name})
 			}
 		case wire.EventTurnStart:
+			failed = false
 			b.doing(p, wire.StatusRunning)
 		case wire.EventRunEnd:
 			b.doing(p, wire.StatusIdle)
 			b.setGiven(p, false)
-			tell(wire.PodEvent{Kind: wire.PodTurnEnded, PodName: p.Name})
+			if !failed { // else that was told
+				tell(wire.PodEvent{Kind: wire.PodTurnEnded, PodName: p.Name})
+			}
+			failed = false
 		case wire.EventError:
 			said := new(wire.Error)
 			if e.Into(said) == nil && said.Code != wire.CodeAlreadyRunning && said.Code != wire.CodeInvalidRequest {
+				failed = true
 				tell(wire.PodEvent{Kind: wire.PodErrored, PodName: p.Name, Message: short(said.Message)})
 			}
 		}
