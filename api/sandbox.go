@@ -76,6 +76,9 @@ type CreateRequest struct {
 	// Remotes are git repositories elsewhere, at most 16. With any, a network that is off becomes one by
 	// a policy that lets nothing else through.
 	Remotes []Remote `json:"remotes,omitempty"`
+	// MaySpawn is how many pods its programs may have spawned at once, by the tools at the service "pods" of its gate; 0: they spawn none. Its
+	// workspace has to be a volume.
+	MaySpawn int `json:"may_spawn,omitempty"`
 }
 
 // Project says which file of a project's own a create has taken something from. It is
@@ -172,6 +175,7 @@ type Sandbox struct {
 	Project   *Project          `json:"project,omitempty"`
 	Agent     *Agent            `json:"agent,omitempty"`     // that it was made for
 	Remotes   []Remote          `json:"remotes,omitempty"`   // git repositories elsewhere, which its git gate talks to
+	MaySpawn  int               `json:"may_spawn,omitempty"` // how many pods its programs may have spawned at once
 	Kept      bool              `json:"kept,omitempty"`      // what remains of an ephemeral one whose workspace had changes
 	Published []PublishedPort   `json:"published,omitempty"` // on the loopback of the daemon's machine
 	// Socket is the path of the unix socket by which ports inside are reached as through

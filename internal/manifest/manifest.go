@@ -112,7 +112,7 @@ func (m *Manifest) create(slug string) api.CreateRequest {
 		r := b.Remotes[name]
 		req.Remotes = append(req.Remotes, r.request(name))
 	}
-	if network, p, err := sandbox.WithRemotes(req.Network, req.Policy, req.Remotes); err == nil { // it was looked at
+	if network, p, err := (sandbox.Own{Remotes: req.Remotes}).Network(req.Network, req.Policy); err == nil { // it was looked at
 		req.Network, req.Policy = network, p
 	}
 	for _, name := range m.reach.secrets {

@@ -146,7 +146,7 @@ func PolicyError(what string, err error) error {
 // normalizeNetwork makes the network's name and the policy's default agree. A
 // contradiction is left for Validate to refuse.
 func (s *Spec) normalizeNetwork() {
-	if network, p, err := WithRemotes(s.Network, s.Policy, s.Remotes); err == nil {
+	if network, p, err := s.Own().Network(s.Network, s.Policy); err == nil {
 		s.Network, s.Policy = network, p
 	}
 	setDefault(&s.Network, DefaultNetwork)

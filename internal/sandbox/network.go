@@ -140,7 +140,7 @@ func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch 
 	if err != nil {
 		return nil, err
 	}
-	if network, p, err = WithRemotes(network, p, sb.Spec.Remotes); err != nil {
+	if network, p, err = sb.Spec.Own().Network(network, p); err != nil {
 		return nil, err
 	}
 	sb = sb.Clone()

@@ -20,8 +20,8 @@ func (m *Manager) OfferService(ctx context.Context, c Caller, ref, service strin
 	if m.gates.gate == nil {
 		return nil, NoService(name, service, "")
 	}
-	if service == ServiceGit && len(sb.Spec.Remotes) > 0 {
-		return nil, Errorf(Conflict, "sandbox %s: %s is its git gate, which serves it already", name, service).WithHint("offer it under another name")
+	if slices.Contains(sb.Spec.Own().Services(), service) {
+		return nil, Errorf(Conflict, "sandbox %s: carboy itself serves it %s", name, service).WithHint("offer yours under another name")
 	}
 	if err := sb.callsNow(service); err != nil {
 		return nil, err

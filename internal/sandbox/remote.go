@@ -26,9 +26,6 @@ const (
 	KeySecret = "secret" // one of the owner's secrets
 )
 
-// ServiceGit is the service of the gate by which git reaches remotes.
-const ServiceGit = "git"
-
 // MaxRemotes is how many a sandbox may have.
 const MaxRemotes = 16
 
@@ -127,27 +124,6 @@ func checkRemoteKey(r *Remote, ssh bool) *Error {
 
 // RuleRemotes begins the IDs of the rules that close the hosts of remotes.
 const RuleRemotes = "git-gate/"
-
-// WithRemotes is a network and a policy, resolved as ResolveNetwork does, by which a sandbox reaches its git gate,
-// and the hosts of its remotes by nothing else that could push. It returns the same again for what it returned.
-func WithRemotes(network string, p *policy.Policy, remotes []Remote) (string, *policy.Policy, error) {
-	if len(remotes) == 0 {
-		return ResolveNetwork(network, p)
-	}
-	if p == nil && (network == "" || network == NetworkOff) {
-		network, p = NetworkPolicy, &policy.Policy{}
-	}
-	network, p, err := ResolveNetwork(network, p)
-	if err != nil {
-		return "", nil, err
-	}
-	out := policy.WithServices(*p, ServiceGit)
-	out.Rules = slices.DeleteFunc(out.Rules, func(r policy.Rule) bool {
-		return r.Action == policy.ActionDeny && strings.HasPrefix(r.ID, RuleRemotes)
-	})
-	out.Rules = append(out.Rules, closing(remotes)...)
-	return network, &out, nil
-}
 
 // otherDoors are names of forges at which they take SSH on the port of HTTPS.
 var otherDoors = map[string]string{"github.com": "ssh.github.com", "gitlab.com": "altssh.gitlab.com", "bitbucket.org": "altssh.bitbucket.org"}

@@ -19,9 +19,9 @@ var aRemote = sandbox.Remote{
 	Key: sandbox.RemoteKey{Provider: sandbox.KeyStatic, Path: "/home/ann/.ssh/id"},
 }
 
-// TestWithRemotes: a sandbox with remotes has a way to its gate and to nothing else, whatever it had before, and
+// TestOwnRemotes: a sandbox with remotes has a way to its gate and to nothing else, whatever it had before, and
 // what it had of rules stays.
-func TestWithRemotes(t *testing.T) {
+func TestOwnRemotes(t *testing.T) {
 	for _, tt := range []struct {
 		name, network string
 		p             *policy.Policy
@@ -33,11 +33,11 @@ func TestWithRemotes(t *testing.T) {
 		{"on", sandbox.NetworkOn, nil, sandbox.NetworkOn},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			network, p, err := sandbox.WithRemotes(tt.network, tt.p, []sandbox.Remote{aRemote})
+			network, p, err := sandbox.Own{Remotes: []sandbox.Remote{aRemote}}.Network(tt.network, tt.p)
 			if err != nil || network != tt.want || !cmp.Equal(p.Services, []string{sandbox.ServiceGit}) {
-				t.Fatalf("WithRemotes = %q, %+v, %v", network, p, err)
+				t.Fatalf("Network = %q, %+v, %v", network, p, err)
 			}
-			again, same, err := sandbox.WithRemotes(network, p, []sandbox.Remote{aRemote})
+			again, same, err := sandbox.Own{Remotes: []sandbox.Remote{aRemote}}.Network(network, p)
 			if err != nil || again != network || !cmp.Equal(same, p) {
 				t.Errorf("once more it is %q, %s, %v", again, cmp.Diff(p, same), err)
 			}
@@ -50,7 +50,7 @@ func TestWithRemotes(t *testing.T) {
 			}
 		})
 	}
-	if network, p, err := sandbox.WithRemotes(sandbox.NetworkOff, nil, nil); network != sandbox.NetworkOff || p != nil || err != nil {
+	if network, p, err := (sandbox.Own{}).Network(sandbox.NetworkOff, nil); network != sandbox.NetworkOff || p != nil || err != nil {
 		t.Errorf("without remotes: %q, %+v, %v", network, p, err)
 	}
 }
@@ -59,7 +59,7 @@ func TestWithRemotes(t *testing.T) {
 // itself. Another host does.
 func TestRemoteHostsClosed(t *testing.T) {
 	github := sandbox.Remote{Name: "gh", URL: "git@github.com:me/app.git", Key: aRemote.Key}
-	_, p, err := sandbox.WithRemotes(sandbox.NetworkOn, nil, []sandbox.Remote{aRemote, github})
+	_, p, err := sandbox.Own{Remotes: []sandbox.Remote{aRemote, github}}.Network(sandbox.NetworkOn, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

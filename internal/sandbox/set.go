@@ -272,7 +272,7 @@ func (m *Manager) changeNetwork(ctx context.Context, c Caller, b Backend, sb *Sa
 	if network == NetworkOff {
 		network, p = NetworkPolicy, new(policy.Policy)
 	}
-	if network, p, err = WithRemotes(network, p, sb.Spec.Remotes); err != nil {
+	if network, p, err = sb.Spec.Own().Network(network, p); err != nil {
 		return err
 	}
 	spec := sb.Spec.Clone()

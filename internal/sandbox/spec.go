@@ -92,6 +92,8 @@ type Spec struct {
 	Remotes []Remote `json:"remotes,omitempty"`
 	// RemotesPrivate lets remotes be at addresses that are not public.
 	RemotesPrivate bool `json:"remotes_private,omitempty"`
+	// MaySpawn is how many pods its programs may have spawned at once, by the service ServicePods of its gate; 0: they spawn none.
+	MaySpawn int `json:"may_spawn,omitempty"`
 }
 
 // Project is a file of a project's own, as who made the sandbox says; to be shown.

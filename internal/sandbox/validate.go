@@ -141,6 +141,7 @@ func (s Spec) Validate(o Offer) error {
 		func() *Error { return checkOnExpiry(s.OnExpiry) },
 		s.checkStart,
 		s.checkRemotes,
+		s.checkSpawn,
 		func() *Error { return s.checkNetwork(o) },
 		s.Traffic.check,
 		func() *Error { return CheckPublish(s.Publish) },

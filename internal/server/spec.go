@@ -46,7 +46,7 @@ func (s *specs) read(ctx context.Context, p *auth.Principal, req api.CreateReque
 		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
 		ReadOnlyRoot: req.ReadOnlyRoot,
 		TTL:          ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral, Project: (*sandbox.Project)(req.Project),
-		Remotes: req.Remotes, RemotesPrivate: p.PrivateNetwork() && len(req.Remotes) > 0,
+		Remotes: req.Remotes, RemotesPrivate: p.PrivateNetwork() && len(req.Remotes) > 0, MaySpawn: req.MaySpawn,
 		// Nobody here has said that its ports are for everybody.
 		Traffic: sandbox.Traffic{Restricted: true},
 	}
@@ -270,7 +270,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, ports []sandbox.PortState, c
 			Disk: sp.Limits.Disk, Inodes: sp.Limits.Inodes,
 		},
 		Env: slices.AppendSeq(make([]string, 0, len(sp.Env)), maps.Keys(sp.Env)), Labels: sp.Labels,
-		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Project: (*api.Project)(sp.Project), Agent: (*api.Agent)(sp.Agent), Remotes: sp.Remotes, Kept: sb.Kept,
+		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Project: (*api.Project)(sp.Project), Agent: (*api.Agent)(sp.Agent), Remotes: sp.Remotes, MaySpawn: sp.MaySpawn, Kept: sb.Kept,
 		Enforced:  make([]api.Enforcement, 0, len(sb.Enforced)),
 		CreatedAt: sb.CreatedAt, StartedAt: sb.StartedAt, EndedAt: sb.EndedAt, ExpiresAt: sb.ExpiresAt,
 		Starts: sb.Starts,

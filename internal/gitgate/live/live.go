@@ -60,12 +60,12 @@ type Gates struct {
 
 // served is one git gate.
 type served struct {
-	gate  *gitgate.Gate
-	asks  *asks
-	own   *own
-	end   context.CancelFunc
-	ended sync.WaitGroup
-	up    chan struct{} // closed when the service first stands
+	gate    *gitgate.Gate
+	asks    *asks
+	own     *own
+	end     context.CancelFunc // of what shows people its questions
+	ended   sync.WaitGroup
+	service *offer.Standing
 }
 
 // Over returns Gates over those of an egress gate.
@@ -121,7 +121,7 @@ func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(conte
 		return how, err
 	}
 	select {
-	case <-s.up:
+	case <-s.service.Up():
 		return how, nil
 	case <-time.After(upTime):
 		return nil, sandbox.Errorf(sandbox.Unavailable, "its git gate is not reached from inside").WithHint("%s", sandbox.LogHint)
@@ -248,7 +248,7 @@ func (g *Gates) begin(ctx context.Context, sb *sandbox.Sandbox) error {
 		return err
 	}
 	k := keys{g, sb}
-	s := &served{up: make(chan struct{}), asks: newAsks(sb, g.o.Desk), own: newOwn(k)}
+	s := &served{asks: newAsks(sb, g.o.Desk), own: newOwn(k)}
 	s.gate, err = gitgate.New(gitgate.Config{
 		Dir: dir, Git: git, Remotes: remotes(sb.Spec.Remotes), Keys: k, Asker: s.asks, Known: s.own.known, Roots: g.o.Roots,
 		Dial: g.dialer(sb), MaxDisk: sb.Spec.Limits.Disk, Observe: g.observer(sb),
@@ -259,38 +259,28 @@ func (g *Gates) begin(ctx context.Context, sb *sandbox.Sandbox) error {
 	serving, end := context.WithCancel(context.Background())
 	s.end = end
 	s.ended.Go(func() { s.asks.attend(serving) })
-	s.ended.Go(func() { g.serve(serving, sb.ID, s) })
+	s.service = offer.Stand(offer.Options{
+		Handler: s.gate,
+		Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			return g.Gate.OfferService(ctx, sb.ID, sandbox.ServiceGit)
+		},
+		Told: func(err error) {
+			if err != nil {
+				g.o.Log.Debug("offer a git gate", "id", sb.ID, "error", err)
+			}
+		},
+	})
 	g.mu.Lock()
 	g.byID[sb.ID] = s
 	g.mu.Unlock()
 	return nil
 }
 
-// serve offers the git gate as a service until ctx ends.
-func (g *Gates) serve(ctx context.Context, id string, s *served) {
-	var once sync.Once
-	err := offer.Serve(ctx, offer.Options{
-		Handler: s.gate,
-		Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
-			return g.Gate.OfferService(ctx, id, sandbox.ServiceGit)
-		},
-		Told: func(err error) {
-			if err == nil {
-				once.Do(func() { close(s.up) })
-			} else {
-				g.o.Log.Debug("offer a git gate", "id", id, "error", err)
-			}
-		},
-	})
-	if err != nil {
-		g.o.Log.Error("serve a git gate", "id", id, "error", err)
-	}
-}
-
 // close ends a git gate: what is asked of it first, and what it sends upstream in a while.
 func (s *served) close() error {
 	s.asks.end() // or git would not hear why
 	s.end()
+	s.service.End()
 	s.ended.Wait()
 	return s.gate.Close()
 }
