@@ -36,6 +36,7 @@ var layers = [][]string{
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/quarantine", "internal/doctor", "internal/store", "internal/uninstall", "internal/program", "internal/server/wire", "internal/server/hostdir", "internal/policy/netspec", "internal/tenant/meter", "internal/node", "internal/template/startup", "internal/publish", "internal/hybrid", "internal/approval/desk", "internal/approval/webhook"},
 	{"client/pod"},   // how pods are spoken to
+	{"internal/mcp"}, // tools for models
 	{"internal/pod"}, // agents that agents have spawned
 	{"internal/repository", "internal/gitgate"},             // what git says of a directory, and what passes to upstreams
 	{"internal/provider"},                                   // agents, and how they are set up
