@@ -19,7 +19,13 @@ type PodRequest struct {
 	Env       map[string]string `json:"env,omitempty"`       // of its sandbox
 	Isolation string            `json:"isolation,omitempty"` // the parent's wall, or a stronger one; default: the parent's
 	// Network is "off", or "parent": the parent's, with its rules and secrets. Default: off.
-	Network    string  `json:"network,omitempty"`
+	Network string `json:"network,omitempty"`
+	// Policy gives it a network with rules of its own instead, and Secrets are the names of what its requests may have: its parent has to have
+	// all of it.
+	Policy  *Policy  `json:"policy,omitempty"`
+	Secrets []string `json:"secrets,omitempty"`
+	// MaySpawn is how many pods its programs may have spawned at once, by the tools at the service "pods" of its gate; 0: they spawn none.
+	MaySpawn   int     `json:"may_spawn,omitempty"`
 	Limits     *Limits `json:"limits,omitempty"`      // none above the parent's; default: the parent's
 	TTLSeconds int64   `json:"ttl_seconds,omitempty"` // then it is stopped; default: as long as the parent has
 	// Budget is what all pods below it may have together.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/egress"
+	"github.com/carboy-sandbox/carboy/internal/egress/inside"
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/gitgate/live"
 	"github.com/carboy-sandbox/carboy/internal/home"
@@ -53,12 +54,16 @@ func openNetwork(cfg daemon.Config, dirs home.Dirs, asking daemon.Asking, log *s
 	if err != nil {
 		return daemon.Network{}, errors.Join(err, closeStore())
 	}
-	withGit := live.Over(gates, live.Options{
+	own := inside.Over(gates, log)
+	withGit := live.Over(own, live.Options{
 		Dir: filepath.Join(dirs.State, "git"), Secrets: store, Desk: asking.Desk, Note: asking.Note, Resolvers: resolvers, Log: log,
 		Git: func(ctx context.Context) (string, error) { return jail.Find(ctx, os.Getenv("PATH")) },
 	})
 	return daemon.Network{
-		Gate: withGit, Secrets: store, Answer: gates.Answer,
-		Close: func() error { return errors.Join(withGit.Shut(), gates.Shut(), closeStore()) },
+		Gate: withGit, Secrets: store, Answer: gates.Answer, Serve: own.Serve,
+		Close: func() error {
+			own.Shut()
+			return errors.Join(withGit.Shut(), gates.Shut(), closeStore())
+		},
 	}, nil
 }

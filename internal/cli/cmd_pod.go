@@ -44,10 +44,12 @@ The walls hold both to it, whatever runs in them. Pods spawn others in the same 
 type podFlags struct {
 	req    api.PodRequest
 	scope  []string
+	allow  []string
 	limits api.Limits
 	budget api.PodBudget
 	pods   int64 // of the budget
 	depth  int64
+	spawns int64 // how many its programs may have spawned
 	env    launch.Env
 	ttl    time.Duration
 }
@@ -72,12 +74,15 @@ func (a *app) podSpawnCommand() *cobra.Command {
 	fs.StringVar(&f.req.Task, "task", "", "`TEXT` what it is to do; - reads it from stdin")
 	fs.BoolVar(&f.req.EndWriters, "end-writers", false, "end what runs in the parent and could go on writing there")
 	fs.Var(choiceValue{&f.req.Network, []string{sandbox.NetworkOff, "parent"}}, "network", "`NETWORK` off, or parent: the parent's, with its rules and secrets"+isDefault(sandbox.NetworkOff))
+	fs.StringArrayVar(&f.allow, "allow", nil, "`WHAT` let it reach that, which its parent has to reach, and nothing else")
+	fs.StringArrayVar(&f.req.Secrets, "secret", nil, "`NAME` let its requests have that secret of its parent's")
 	fs.BoolVar(&f.req.Protocol, "protocol", false, "COMMAND speaks the pods' protocol, at the socket that CARBOY_POD_SOCKET names")
 	fs.StringVar(&f.req.Isolation, "isolation", "", "`WALL` a stronger wall than the parent's"+isDefault("the parent's"))
 	fs.Var(cpusValue{&f.limits.CPUs}, "cpus", "`N` how many processors it may use"+isDefault("as many as the parent"))
 	fs.Var(sizeValue{&f.limits.Memory}, "memory", "`SIZE` how much memory"+isDefault("as much as the parent"))
 	fs.Var(countValue{&f.limits.PIDs}, "pids", "`N` how many processes and threads"+isDefault("as many as the parent"))
 	fs.Var(durationValue{&f.ttl}, "ttl", "`DURATION` stop it after that long"+isDefault("never before the parent"))
+	fs.Var(countValue{&f.spawns}, "may-spawn", "`N` let its programs spawn up to N pods at once, by tools at its gate")
 	fs.Var(countValue{&f.pods}, "max-pods", "`N` how many pods there may be below it at once")
 	fs.Var(countValue{&f.depth}, "max-depth", "`N` how many may stand one below the other there")
 	fs.Var(cpusValue{&f.budget.CPUs}, "max-cpus", "`N` how many processors they may have together")
@@ -121,10 +126,15 @@ func (a *app) podSpawn(ctx context.Context, svc *client.Client, f *podFlags) (er
 	if f.req.Env, err = f.env.Collect(a.LookupEnv); err != nil {
 		return err
 	}
+	if len(f.allow) > 0 {
+		if f.req.Policy, err = launch.LoadPolicy("", f.allow, a.Note); err != nil {
+			return err
+		}
+	}
 	if f.limits != (api.Limits{}) {
 		f.req.Limits = &f.limits
 	}
-	f.budget.Pods, f.budget.Depth = int(f.pods), int(f.depth)
+	f.budget.Pods, f.budget.Depth, f.req.MaySpawn = int(f.pods), int(f.depth), int(f.spawns)
 	if f.budget != (api.PodBudget{}) {
 		f.req.Budget = &f.budget
 	}

@@ -44,6 +44,7 @@ func addSpec(fs *pflag.FlagSet, s *launch.Spec) {
 	fs.StringVar(&s.Policy, "policy", "", "`FILE` let it reach what the policy in FILE says")
 	fs.StringArrayVar(&s.Secrets, "secret", nil, "`NAME[=FROM]` let it use a secret where a rule says; the value stays outside")
 	fs.StringArrayVarP(&s.Publish, "publish", "p", nil, "`[HOSTPORT:]PORT` open PORT of it on this machine's loopback, for you alone")
+	fs.Var(countValue{&s.MaySpawn}, "may-spawn", "`N` let programs inside spawn up to N pods at once, by tools at its gate")
 	addEnv(fs, &s.Env)
 	fs.StringArrayVar(&s.Labels, "label", nil, "`KEY=VALUE` attach a label")
 	fs.Var(durationValue{&s.TTL}, "ttl", "`DURATION` stop it after that long, such as 90s, 30m or 2h (default never)")

@@ -19,6 +19,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/egress/ended"
+	"github.com/carboy-sandbox/carboy/internal/egress/inside"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -81,7 +82,9 @@ type Network struct {
 	Secrets server.Secrets // what gates may put into requests
 	// Answer tells a sandbox's gate what a person has decided.
 	Answer func(ctx context.Context, sandboxID string, a approval.Answer) error
-	Close  func() error
+	// Serve is told what serves sandboxes at their gates; nil: nothing can.
+	Serve func(inside.Handlers)
+	Close func() error
 }
 
 // daemon is one run.
@@ -252,6 +255,9 @@ func (d *daemon) doors(ctx context.Context, p parts) (_ server.Options, err erro
 		serve.Volumes, dialect.Volumes = p.vols.service, p.vols.service
 		d.pods = pods{d.newPods(p.db, p.vols.service)}
 		serve.Pods = d.pods.Service
+		if p.network.Serve != nil {
+			p.network.Serve(inside.Handlers{sandbox.ServicePods: d.podTools})
+		}
 	}
 	if d.templates, err = d.newTemplates(p.db.Templates(), p.kept, p.book, serve.Tenants.Lives); err != nil {
 		return serve, err

@@ -9,6 +9,7 @@ package launch
 
 import (
 	"errors"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -55,6 +56,8 @@ type Spec struct {
 	Given []api.SandboxSecret
 
 	Publish []string // [HOSTPORT:]PORT
+
+	MaySpawn int64 // how many pods its programs may have spawned at once
 
 	CPUs         float64
 	PIDs         int64
@@ -117,7 +120,7 @@ func (s *Spec) Request(lookup func(string) (string, bool), note func(string)) (*
 			return nil, err
 		}
 	}
-	req.ReadOnlyRoot = s.ReadOnly
+	req.ReadOnlyRoot, req.MaySpawn = s.ReadOnly, int(min(s.MaySpawn, math.MaxInt32))
 	if req.Publish, err = ParsePorts(s.Publish); err != nil {
 		return nil, usage.Errorf("--publish: %v", err)
 	}

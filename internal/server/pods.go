@@ -55,7 +55,7 @@ func (a podAPI) list(w http.ResponseWriter, r *http.Request, c sandbox.Caller) e
 	}
 	out := make([]api.Pod, len(list))
 	for i := range list {
-		out[i] = viewPod(&list[i])
+		out[i] = service.View(&list[i])
 	}
 	wire.JSON(w, http.StatusOK, out)
 	return nil
@@ -66,7 +66,7 @@ func (a podAPI) get(w http.ResponseWriter, r *http.Request, c sandbox.Caller) er
 	if err != nil {
 		return err
 	}
-	wire.JSON(w, http.StatusOK, viewPod(&p))
+	wire.JSON(w, http.StatusOK, service.View(&p))
 	return nil
 }
 
@@ -85,6 +85,7 @@ func (a podAPI) spawn(w http.ResponseWriter, r *http.Request, c sandbox.Caller) 
 		Parent: req.Parent, Name: req.Name, Task: req.Task, Command: req.Command, Cwd: req.Cwd, Env: req.Env, Isolation: req.Isolation, Native: req.Protocol,
 		TTL: time.Duration(req.TTLSeconds) * time.Second, EndHolders: req.EndWriters,
 	}
+	q.Policy, q.Secrets = req.Policy, req.Secrets
 	switch req.Network {
 	case "", sandbox.NetworkOff:
 	case "parent":
@@ -98,6 +99,12 @@ func (a podAPI) spawn(w http.ResponseWriter, r *http.Request, c sandbox.Caller) 
 	if req.Budget != nil {
 		q.Budget = scope.Budget(*req.Budget)
 	}
+	if q.MaySpawn = req.MaySpawn != 0; q.MaySpawn {
+		if q.Budget.Pods != 0 {
+			return sandbox.Errorf(sandbox.Invalid, "may_spawn is the budget of pods, too").WithHint("leave one of them out")
+		}
+		q.Budget.Pods = req.MaySpawn
+	}
 	for _, rule := range req.Scope {
 		one := scope.Rule{Target: rule.Target, Recursive: rule.Recursive == nil || *rule.Recursive}
 		if err := one.Permission.UnmarshalText([]byte(rule.Permission)); err != nil {
@@ -109,7 +116,7 @@ func (a podAPI) spawn(w http.ResponseWriter, r *http.Request, c sandbox.Caller) 
 	if err != nil {
 		return err
 	}
-	wire.JSON(w, http.StatusCreated, api.PodSpawned{Pod: viewPod(&p), Ended: ended})
+	wire.JSON(w, http.StatusCreated, api.PodSpawned{Pod: service.View(&p), Ended: ended})
 	return nil
 }
 
@@ -167,34 +174,6 @@ func (a podAPI) stop(w http.ResponseWriter, r *http.Request, c sandbox.Caller) e
 	if err != nil {
 		return err
 	}
-	wire.JSON(w, http.StatusOK, api.PodStopped{Name: name, Reclaimed: viewRules(rules), Summary: service.Summary(name, rules)})
+	wire.JSON(w, http.StatusOK, api.PodStopped{Name: name, Reclaimed: service.ViewRules(rules), Summary: service.Summary(name, rules)})
 	return nil
-}
-
-func viewRules(rules []scope.Rule) []api.PodRule {
-	out := make([]api.PodRule, len(rules))
-	for i, r := range rules {
-		out[i] = api.PodRule{Target: r.Target, Permission: r.Permission.String(), Recursive: &r.Recursive}
-	}
-	return out
-}
-
-func viewPod(p *service.Pod) api.Pod {
-	out := api.Pod{
-		Name: p.Name, Parent: p.Parent, Sandbox: p.Sandbox, Volume: p.Volume, State: string(p.State), Liveness: p.Liveness.String(), Status: p.Status,
-		Turns: p.Turns, Scope: viewRules(p.Allow), Writable: p.Writable, Children: p.Children, Others: p.Others, Command: p.Program.Command, CreatedAt: p.CreatedAt,
-	}
-	if p.Token != "" {
-		out.Protocol, out.Limits, out.Until = p.Program.Native, &p.Bounds.Limits, p.Bounds.Until
-	}
-	if b := api.PodBudget(p.Bounds.Budget); b != (api.PodBudget{}) {
-		out.Budget = &b
-	}
-	if out.Writable == nil {
-		out.Writable = []string{}
-	}
-	if out.Children == nil {
-		out.Children = []string{}
-	}
-	return out
 }

@@ -58,6 +58,7 @@ func BoundsOf(sb *sandbox.Sandbox) scope.Bounds {
 	return scope.Bounds{
 		Network: sb.Spec.Policy, Secrets: slices.Clone(sb.Spec.Secrets), Until: sb.ExpiresAt,
 		Limits: api.Limits{CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Disk: l.Disk, Inodes: l.Inodes},
+		Budget: scope.Budget{Pods: sb.Spec.MaySpawn},
 	}
 }
 
@@ -88,6 +89,9 @@ func (b *Backend) spec(ctx context.Context, p record.Pod, l pod.Launch) (spec sa
 	}
 	if p.Bounds.Network != nil {
 		spec.Network, spec.Policy, spec.Secrets = sandbox.NetworkPolicy, p.Bounds.Network, p.Bounds.Secrets
+	}
+	if p.Program.MaySpawn {
+		spec.MaySpawn = p.Bounds.Budget.Pods
 	}
 	if !p.Bounds.Until.IsZero() {
 		spec.TTL, spec.OnExpiry = max(p.Bounds.Until.Sub(b.o.Now()), sandbox.MinTTL), sandbox.OnExpiryRemove

@@ -64,6 +64,8 @@ type Program struct {
 	Cwd     string   `json:"cwd,omitempty"`     // absolute; "": where its sandbox begins
 	// Native says that the command speaks the pods' protocol itself: it is started once, and listens at NativeSocket in its sandbox.
 	Native bool `json:"native,omitempty"`
+	// MaySpawn has its programs spawn pods by the tools at its gate, as many at once as its budget says.
+	MaySpawn bool `json:"may_spawn,omitempty"`
 	// Isolation is the wall that it asked for; "": its parent's.
 	Isolation string `json:"isolation,omitempty"`
 }

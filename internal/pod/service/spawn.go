@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/pod/actor"
 	"github.com/carboy-sandbox/carboy/internal/pod/boxed"
 	"github.com/carboy-sandbox/carboy/internal/pod/record"
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/scope"
 )
@@ -33,9 +34,14 @@ type Spawn struct {
 	Native bool
 	// Network gives it the parent's network and secrets, with the same rules.
 	Network bool
-	Limits  api.Limits    // 0: the parent's
-	TTL     time.Duration // 0: the parent's end
-	Budget  scope.Budget
+	// Policy gives it a network with rules of its own, and Secrets, all of which the parent has to have; nil: none, or the parent's.
+	Policy  *policy.Policy
+	Secrets []string
+	// MaySpawn has its programs spawn pods by the tools at its gate, as many at once as its budget says.
+	MaySpawn bool
+	Limits   api.Limits    // 0: the parent's
+	TTL      time.Duration // 0: the parent's end
+	Budget   scope.Budget
 	// EndHolders ends what runs in the parent and could go on writing where the pod will.
 	EndHolders bool
 }
@@ -62,7 +68,7 @@ func (s *Service) Spawn(ctx context.Context, c sandbox.Caller, q Spawn) (out Pod
 		parent, _ := p.Find(q.Parent)
 		r, err = p.Spawn(ctx, pod.Request{
 			Spawner: q.Parent, Name: q.Name, Task: q.Task, Allow: q.Scope, Bounds: q.bounds(parent, time.Now()), Env: q.Env,
-			Program: record.Program{Command: q.Command, Cwd: q.Cwd, Isolation: q.Isolation, Native: q.Native},
+			Program: record.Program{Command: q.Command, Cwd: q.Cwd, Isolation: q.Isolation, Native: q.Native, MaySpawn: q.MaySpawn},
 			Parent:  pod.Enforcing{EndHolders: q.EndHolders, Ended: func(what string) { ended = append(ended, what) }},
 		})
 		if _, there := p.Find(q.Parent); there || r.Name != "" || sandbox.KindOf(err) != sandbox.NotFound {
@@ -90,7 +96,7 @@ func (q Spawn) check() error {
 		return sandbox.Errorf(sandbox.Invalid, "%.80q is no name for a pod: its sandbox has it, too", q.Name).
 			WithHint("1 to %d of a-z, 0-9 and -, starting with a letter: docs-1", sandbox.MaxName)
 	case q.Name == q.Parent:
-		return sandbox.Errorf(sandbox.Invalid, "spawned pod name `%s` collides with spawner's own name", q.Name)
+		return ownName(q.Name)
 	case len(q.Scope) == 0:
 		return sandbox.Errorf(sandbox.Invalid, "scope must not be empty").WithHint("--scope src:write, or --scope .:read")
 	case len(q.Command) == 0 || q.Command[0] == "":
@@ -103,14 +109,27 @@ func (q Spawn) check() error {
 		return sandbox.Errorf(sandbox.Invalid, "isolation %.80q: there is no such wall", q.Isolation).WithHint("%s or %s", sandbox.WallGVisor, sandbox.WallProcess)
 	case q.TTL < 0:
 		return sandbox.Errorf(sandbox.Invalid, "ttl %v: less than nothing", q.TTL)
+	case q.Network && q.Policy != nil:
+		return sandbox.Errorf(sandbox.Invalid, "network: it has the parent's, or rules of its own")
+	case q.Policy == nil && len(q.Secrets) > 0:
+		return sandbox.Errorf(sandbox.Invalid, "secrets: without a network nothing has a place for them")
+	case q.MaySpawn && (q.Budget.Pods < 1 || q.Budget.Pods > sandbox.MaxSpawn):
+		return sandbox.Errorf(sandbox.Invalid, "may spawn: from 1 to %d pods at once", sandbox.MaxSpawn)
 	}
 	return nil
 }
 
+func ownName(name string) error {
+	return sandbox.Errorf(sandbox.Invalid, "spawned pod name `%s` collides with spawner's own name", name)
+}
+
 func (q Spawn) bounds(parent record.Pod, now time.Time) scope.Bounds {
 	b := scope.Bounds{Limits: q.Limits, Budget: q.Budget}
-	if q.Network {
-		b.Network, b.Secrets = parent.Bounds.Network, slices.Clone(parent.Bounds.Secrets)
+	b.Network, b.Secrets = q.Policy, q.Secrets
+	if q.Network && parent.Bounds.Network != nil {
+		p := policy.Clone(parent.Bounds.Network)
+		p.Services = slices.DeleteFunc(p.Services, func(name string) bool { return name == sandbox.ServicePods || name == sandbox.ServiceGit })
+		b.Network, b.Secrets = p, slices.Clone(parent.Bounds.Secrets)
 	}
 	if q.TTL > 0 {
 		b.Until = now.Add(q.TTL).UTC()

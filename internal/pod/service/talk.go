@@ -76,9 +76,13 @@ func (s *Service) find(ctx context.Context, c sandbox.Caller, name string) (*pod
 	}
 	r, ok := p.Find(name)
 	if !ok {
-		return nil, r, sandbox.Errorf(sandbox.NotFound, "no spawned pod named `%.80s`", name).WithHint("carboy pod ls")
+		return nil, r, noPod(name)
 	}
 	return p, r, nil
+}
+
+func noPod(name string) error {
+	return sandbox.Errorf(sandbox.NotFound, "no spawned pod named `%.80s`", name).WithHint("carboy pod ls")
 }
 
 func (s *Service) view(ctx context.Context, p *pods, r record.Pod) (Pod, error) {
@@ -320,13 +324,17 @@ func notGivenBack(r record.Pod, err error) error {
 
 // Summary is what a model is told of a stop.
 func Summary(name string, reclaimed []scope.Rule) string {
-	what := "(none)"
-	if len(reclaimed) > 0 {
-		texts := make([]string, len(reclaimed))
-		for i, r := range reclaimed {
-			texts[i] = r.String()
-		}
-		what = strings.Join(texts, ", ")
+	return fmt.Sprintf("stopped pod `%s`; reclaimed scope: %s", name, RulesText(reclaimed))
+}
+
+// RulesText is rules in a line.
+func RulesText(rules []scope.Rule) string {
+	if len(rules) == 0 {
+		return "(none)"
 	}
-	return fmt.Sprintf("stopped pod `%s`; reclaimed scope: %s", name, what)
+	texts := make([]string, len(rules))
+	for i, r := range rules {
+		texts[i] = r.String()
+	}
+	return strings.Join(texts, ", ")
 }
